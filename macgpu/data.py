@@ -1,0 +1,234 @@
+"""The pictures that the book trains on: a shipped subset, and the full sets for those online.
+
+The shipped file is the test file of Fashion-MNIST, split 8,000/2,000. A score on the 2,000 is a
+score on this subset, never a Fashion-MNIST result.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+
+CLASSES = (
+    "T-shirt",
+    "trouser",
+    "pullover",
+    "dress",
+    "coat",
+    "sandal",
+    "shirt",
+    "sneaker",
+    "bag",
+    "ankle boot",
+)
+
+SHA256 = {
+    "t10k-images-idx3-ubyte.gz": "cc1d090a38ace84dfa1aa66e3ada7c336ef481a96936906477e6dd344da56eaa",
+    "t10k-labels-idx1-ubyte.gz": "8d3605d196f4be44669e46906da9733c8131fef761fdbfec72c424d5222f1a05",
+    "held-out.txt": "8712874d75e9763bae84127ff95381433b1789ff294633dda28fdba5894a5bde",
+}
+
+MEAN, STD = 0.2871, 0.3524
+"""Of the 8,000 training pictures, on the scale 0 to 1; a test recomputes them."""
+
+
+class DataError(RuntimeError):
+    """A data file is missing, damaged or out of reach; the message says which and what to do."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Grey or colour pictures with their labels, in memory, on one device.
+
+    Attributes:
+        images: uint8, shape (N, channels, height, width), 0 to 255.
+        labels: int64, shape (N,).
+    """
+
+    images: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def to(self, device: torch.device) -> Pictures:
+        return Pictures(self.images.to(device), self.labels.to(device))
+
+    def first(self, count: int) -> Pictures:
+        return Pictures(self.images[:count], self.labels[:count])
+
+
+class PictureDataset(Dataset):
+    """The same pictures one at a time, for a ``DataLoader``.
+
+    It lives in a module because worker processes on a Mac are spawned: they import the class by
+    name, and cannot find one that was defined in a notebook cell.
+    """
+
+    def __init__(self, pictures: Pictures) -> None:
+        self.pictures = pictures
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        image = self.pictures.images[index]
+        return normalise(image), self.pictures.labels[index]
+
+
+class Batches:
+    """Batches of pictures that already lie on the device: one gather a batch, no worker.
+
+    Iterating yields ``(inputs, labels)``: float32 of shape (batch, channels, height, width),
+    normalised, and int64 of shape (batch,). Each pass over a shuffled set has a new order,
+    which the seed decides; two objects with the same seed go through the same batches.
+    The last batch may be smaller.
+    """
+
+    def __init__(self, pictures: Pictures, batch_size: int, shuffle_seed: int | None = None):
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, not {batch_size}")
+        self.pictures = pictures
+        self.batch_size = batch_size
+        self.generator = None
+        if shuffle_seed is not None:
+            # The order is drawn on the CPU, so that it is the same for every device.
+            self.generator = torch.Generator().manual_seed(shuffle_seed)
+
+    def __len__(self) -> int:
+        return -(-len(self.pictures) // self.batch_size)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        images, labels = self.pictures.images, self.pictures.labels
+        if self.generator is None:
+            order = torch.arange(len(labels))
+        else:
+            order = torch.randperm(len(labels), generator=self.generator)
+        for indices in order.to(labels.device).split(self.batch_size):
+            yield normalise(images[indices]), labels[indices]
+
+
+def normalise(images: Tensor) -> Tensor:
+    """uint8 0 to 255 as float32 with about zero mean and unit variance, same shape."""
+    return images.float().div_(255).sub_(MEAN).div_(STD)
+
+
+def fashion_subset() -> tuple[Pictures, Pictures]:
+    """The shipped pictures: 8,000 to train on, 2,000 held out. Images are (N, 1, 28, 28).
+
+    Raises:
+        DataError: where a file is missing or differs from the one that was shipped.
+    """
+    folder = DATA / "fashion-mnist"
+    images = _read_idx(folder / "t10k-images-idx3-ubyte.gz")[:, None]
+    labels = _read_idx(folder / "t10k-labels-idx1-ubyte.gz").astype(np.int64)
+    held_out = np.array(_checked(folder / "held-out.txt").split(), dtype=np.int64)
+    train = np.setdiff1d(np.arange(len(labels)), held_out)
+    return _pictures(images, labels, train), _pictures(images, labels, held_out)
+
+
+def fashion_mnist(folder: Path, download: bool = False) -> tuple[Pictures, Pictures]:
+    """All of Fashion-MNIST, 60,000 and 10,000 pictures, as torchvision keeps it in ``folder``.
+
+    Raises:
+        DataError: where it is not there and ``download`` is off or did not succeed.
+    """
+    from torchvision.datasets import FashionMNIST
+
+    train, test = _torchvision(FashionMNIST, folder, download)
+    return (
+        Pictures(train.data[:, None], train.targets.long()),
+        Pictures(test.data[:, None], test.targets.long()),
+    )
+
+
+def cifar10(folder: Path, download: bool = False) -> tuple[Pictures, Pictures]:
+    """CIFAR-10, 50,000 and 10,000 colour pictures of (3, 32, 32), as torchvision keeps it.
+
+    Raises:
+        DataError: where it is not there and ``download`` is off or did not succeed.
+    """
+    from torchvision.datasets import CIFAR10
+
+    train, test = _torchvision(CIFAR10, folder, download)
+    return tuple(
+        Pictures(
+            torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous(),
+            torch.tensor(part.targets),
+        )
+        for part in (train, test)
+    )
+
+
+def _torchvision(dataset: type, folder: Path, download: bool) -> tuple:
+    """Both parts of a torchvision dataset; a download lands whole in ``folder`` or not at all."""
+    name = dataset.__name__
+    folder = Path(folder)
+    try:
+        return dataset(folder, train=True), dataset(folder, train=False)
+    except RuntimeError:
+        if not download:
+            raise DataError(f"{name} is not in {folder}; download=True fetches it") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as half:
+        try:
+            for train in (True, False):
+                dataset(half, train=train, download=True)
+        except (OSError, RuntimeError) as error:
+            raise DataError(
+                f"{name} could not be downloaded ({error}). Check the network, or use the "
+                "shipped subset: macgpu.data.fashion_subset()"
+            ) from error
+        for part in Path(half).iterdir():
+            shutil.move(part, folder / part.name)
+    return dataset(folder, train=True), dataset(folder, train=False)
+
+
+def _pictures(images: np.ndarray, labels: np.ndarray, indices: np.ndarray) -> Pictures:
+    return Pictures(torch.from_numpy(images[indices]), torch.from_numpy(labels[indices]))
+
+
+def check_files() -> None:
+    """Compare every shipped file with its hash.
+
+    Raises:
+        DataError: naming the first file that is missing or differs.
+    """
+    for name in SHA256:
+        _checked(DATA / "fashion-mnist" / name)
+
+
+def _checked(path: Path) -> bytes:
+    shown = f"data/{path.relative_to(DATA)}"
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"{shown} cannot be read ({error.strerror}); `git checkout -- {shown}` restores it"
+        ) from None
+    if hashlib.sha256(content).hexdigest() != SHA256[path.name]:
+        raise DataError(
+            f"{shown} is not the file that was shipped (its SHA-256 differs); "
+            f"`git checkout -- {shown}` restores it"
+        )
+    return content
+
+
+def _read_idx(path: Path) -> np.ndarray:
+    """An IDX file of unsigned bytes, gzipped: two zeros, type 8, the rank, then the shape."""
+    content = gzip.decompress(_checked(path))
+    rank = content[3]
+    shape = np.frombuffer(content, ">i4", rank, offset=4)
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * rank).reshape(shape)
