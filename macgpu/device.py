@@ -19,7 +19,7 @@ ORDER = ("mps", "cuda", "cpu")
 """What ``auto`` tries, best first."""
 
 
-class DeviceUnavailable(RuntimeError):
+class DeviceUnavailableError(RuntimeError):
     """The device that was asked for cannot be used; the message says why and what to do."""
 
 
@@ -31,14 +31,14 @@ def pick(requested: str = "auto") -> torch.device:
 
     Raises:
         ValueError: for a name that is none of auto, mps, cuda, cpu.
-        DeviceUnavailable: where the named device is absent or computes wrongly.
+        DeviceUnavailableError: where the named device is absent or computes wrongly.
     """
     if requested not in ("auto", *ORDER):
         raise ValueError(f"unknown device {requested!r}: choose auto, {', '.join(ORDER)}")
     if requested != "auto":
         problem = why_not(requested)
         if problem:
-            raise DeviceUnavailable(problem)
+            raise DeviceUnavailableError(problem)
         return torch.device(requested)
     for name in ORDER:
         if not is_present(name):
@@ -47,7 +47,7 @@ def pick(requested: str = "auto") -> torch.device:
         if wrong is None:
             return torch.device(name)
         warnings.warn(f"{name} is present but not used: {wrong}", stacklevel=2)
-    raise DeviceUnavailable("not even the CPU computes rightly; reinstall torch")
+    raise DeviceUnavailableError("not even the CPU computes rightly; reinstall torch")
 
 
 def is_present(name: str) -> bool:

@@ -101,10 +101,7 @@ def explain_missing_mps(machine: Machine, built: bool, wrong: str | None) -> str
         wrong: what a computation on the device showed to be wrong, where it was present.
     """
     if not machine.is_mac:
-        return (
-            f"mps is the GPU of a Mac, and this is {machine.system}. "
-            "Use device auto; `macgpu preflight` and the software device can check MPS code here."
-        )
+        return f"mps is the GPU of a Mac, and this is {machine.system}. Use device auto."
     if machine.translated:
         return (
             "this Python is an x86-64 build that runs under Rosetta, and has no MPS. "
