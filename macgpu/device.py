@@ -13,10 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from macgpu.machine import explain_missing_mps, read_machine
-
-ORDER = ("mps", "cuda", "cpu")
-"""What ``auto`` tries, best first."""
+from macgpu.machine import DEVICES, explain_missing_mps, read_machine
 
 
 class DeviceUnavailableError(RuntimeError):
@@ -33,14 +30,14 @@ def pick(requested: str = "auto") -> torch.device:
         ValueError: for a name that is none of auto, mps, cuda, cpu.
         DeviceUnavailableError: where the named device is absent or computes wrongly.
     """
-    if requested not in ("auto", *ORDER):
-        raise ValueError(f"unknown device {requested!r}: choose auto, {', '.join(ORDER)}")
+    if requested not in ("auto", *DEVICES):
+        raise ValueError(f"unknown device {requested!r}: choose auto, {', '.join(DEVICES)}")
     if requested != "auto":
         problem = why_not(requested)
         if problem:
             raise DeviceUnavailableError(problem)
         return torch.device(requested)
-    for name in ORDER:
+    for name in DEVICES:
         if not is_present(name):
             continue
         wrong = probe(name)

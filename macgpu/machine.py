@@ -14,6 +14,12 @@ from pathlib import Path
 
 import psutil
 
+DEVICES = ("mps", "cuda", "cpu")
+"""The kinds of device that the book knows, best first."""
+
+RUN_MIME = "application/vnd.macgpu.run+json"
+"""The media type under which a chapter displays what it ran on, for the status page to read."""
+
 MINIMUM_MACOS = (14, 0)
 """What torch 2.9 and newer ask for at run time."""
 

@@ -1,0 +1,127 @@
+"""What a chapter shows beyond its own output: where it ran, and figures for both themes."""
+
+from __future__ import annotations
+
+import html
+import io
+from datetime import date
+
+import matplotlib.pyplot as plt
+import seaborn as sns
+import torch
+from IPython.display import HTML, display
+from matplotlib.figure import Figure
+
+from macgpu import device as devices
+from macgpu.machine import RUN_MIME, read_machine
+
+PALETTE = ("#2f7fc1", "#d06a1b", "#2a8f5d", "#a55fc4", "#c2504f", "#7a7f87")
+"""Line colours with a contrast of at least 3 to 1 on the light and on the dark page."""
+
+BACKGROUNDS = {"light": "#ffffff", "dark": "#14181e"}
+"""The two pages that a figure must be legible on; the site's style sheet uses the same."""
+
+# Stands for "the colour of the text around" until the figure is written, see `figure_html`.
+INK = "#010203"
+
+
+def executed_on(device: torch.device) -> None:
+    """Show the line at the top of a chapter that says what it runs on, taken from the run."""
+    machine = read_machine()
+    run = {
+        "device": device.type,
+        "device_name": devices.describe(device),
+        "machine": machine.describe(),
+        "python": machine.python,
+        "torch": torch.__version__,
+        "date": date.today().isoformat(),
+    }
+    line = (
+        f"Executed on <strong>{run['device']}</strong> ({html.escape(run['device_name'])}) · "
+        f"{html.escape(run['machine'])} · Python {run['python']} · torch {run['torch']} · "
+        f"{run['date']}"
+    )
+    plain = html.unescape(line.replace("<strong>", "").replace("</strong>", ""))
+    bundle = {
+        "text/html": f'<p class="executed-on">{line}</p>',
+        "text/plain": plain,
+        RUN_MIME: run,
+    }
+    display(bundle, raw=True)
+
+
+def use_style() -> None:
+    """Set the look of all figures of a chapter: quiet axes in the colour of the text around."""
+    sns.set_theme(
+        context="notebook",
+        style="ticks",
+        palette=PALETTE,
+        rc={
+            "figure.figsize": (7, 3.8),
+            "figure.constrained_layout.use": True,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": True,
+            "axes.axisbelow": True,
+            "grid.alpha": 0.18,
+            "svg.fonttype": "none",
+            "font.family": "sans-serif",
+            "legend.frameon": False,
+            **dict.fromkeys(
+                (
+                    "text.color",
+                    "axes.labelcolor",
+                    "axes.edgecolor",
+                    "axes.titlecolor",
+                    "xtick.color",
+                    "ytick.color",
+                    "xtick.labelcolor",
+                    "ytick.labelcolor",
+                    "grid.color",
+                ),
+                INK,
+            ),
+        },
+    )
+
+
+def show(figure: Figure, alt: str, device: torch.device | None = None) -> HTML:
+    """Show a figure as part of the page: it takes the page's text colour, light or dark.
+
+    Args:
+        figure: drawn under :func:`use_style`; closed here.
+        alt: what the figure shows, in a sentence, for readers who do not see it.
+        device: what the numbers were measured on; named below the figure with the date.
+
+    Returns:
+        what was displayed, to be glued on another page.
+    """
+    shown = HTML(figure_html(figure, alt, device), metadata={"isolated": False})
+    display(shown)
+    return shown
+
+
+def figure_html(figure: Figure, alt: str, device: torch.device | None = None) -> str:
+    """The figure as an inline SVG with its alternative text, machine and date."""
+    if not alt.strip():
+        raise ValueError("a figure needs alternative text")
+    buffer = io.StringIO()
+    # Figures of one page must not share ids, so each has its own salt.
+    with plt.rc_context({"svg.hashsalt": alt}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    width = figure.get_figwidth() * 72
+    plt.close(figure)
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
+    opening, _, rest = svg.partition(">")
+    view_box = opening[opening.index("viewBox=") :].split('"')[1]
+    svg = (
+        f'<svg role="img" aria-label="{html.escape(alt, quote=True)}" viewBox="{view_box}" '
+        f'style="width:100%;max-width:{width:.0f}px;min-width:26rem;height:auto" '
+        f'xmlns:xlink="http://www.w3.org/1999/xlink" xmlns="http://www.w3.org/2000/svg">{rest}'
+    )
+    caption = ""
+    if device is not None:
+        where = html.escape(f"{device.type}, {devices.describe(device)}")
+        caption = f"<figcaption>Measured on {where}, {date.today().isoformat()}.</figcaption>"
+    return f'<figure class="book-figure"><div style="overflow-x:auto">{svg}</div>{caption}</figure>'
