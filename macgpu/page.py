@@ -36,8 +36,9 @@ def executed_on(device: torch.device) -> None:
         "torch": torch.__version__,
         "date": date.today().isoformat(),
     }
+    name = "" if device.type == "cpu" else f" ({html.escape(run['device_name'])})"
     line = (
-        f"Executed on <strong>{run['device']}</strong> ({html.escape(run['device_name'])}) · "
+        f"Executed on <strong>{run['device']}</strong>{name} · "
         f"{html.escape(run['machine'])} · Python {run['python']} · torch {run['torch']} · "
         f"{run['date']}"
     )
@@ -109,7 +110,7 @@ def figure_html(figure: Figure, alt: str, device: torch.device | None = None) ->
     # Figures of one page must not share ids, so each has its own salt.
     with plt.rc_context({"svg.hashsalt": alt}):
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    width = figure.get_figwidth() * 72
+    width = figure.get_figwidth() * 96
     plt.close(figure)
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :].replace(INK, "currentColor")

@@ -24,6 +24,11 @@ from macgpu.publish.status import status_page
 
 STAMP = ".built-from"
 
+PARAMETER_PROMPTS = {
+    "parameters": "The parameters of this chapter",
+    "injected-parameters": "What this run set",
+}
+
 
 def build_site(book: Book) -> bool:
     """Build ``_build/html`` from what is executed. False where it was up to date already.
@@ -78,7 +83,7 @@ def without_figures_of(page: str, missing: set[str]) -> str:
     def keep_or_drop(block: re.Match) -> str:
         return "" if block["chapter"] in missing else block[0]
 
-    return re.sub(r"```\{glue:\}.*\n:doc: \S*/(?P<chapter>\w+)\n```\n", keep_or_drop, page)
+    return re.sub(r"```\{glue:\}.*\n:doc: \S*/(?P<chapter>\w+)\.ipynb\n```\n", keep_or_drop, page)
 
 
 def for_readers(notebook: NotebookNode, run: Run) -> NotebookNode:
@@ -86,9 +91,10 @@ def for_readers(notebook: NotebookNode, run: Run) -> NotebookNode:
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             output.get("data", {}).pop(RUN_MIME, None)
-        tags = cell.metadata.get("tags", [])
-        if "parameters" in tags or "injected-parameters" in tags:
-            cell.metadata["tags"] = [*tags, "hide-input"]
+        for tag, prompt in PARAMETER_PROMPTS.items():
+            if tag in cell.metadata.get("tags", []):
+                cell.metadata["tags"].append("hide-input")
+                cell.metadata["mystnb"] = {"code_prompt_show": prompt, "code_prompt_hide": prompt}
     title = notebook.cells[0]
     title.source += (
         f"\n\nThis page was executed whole, on profile {run.profile}, in {run.seconds:.0f} seconds "
