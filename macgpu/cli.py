@@ -1,13 +1,17 @@
-"""The command line: ``macgpu run``, ``macgpu site``, ``macgpu doctor``."""
+"""The command line: ``macgpu run``, ``macgpu site``, ``macgpu doctor``.
+
+What takes long to import is imported by the command that needs it.
+"""
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from macgpu.machine import DEVICES
+from macgpu.publish.book import PROFILES, BookError, find_book
 
 app = typer.Typer(
     add_completion=False,
@@ -17,18 +21,23 @@ app = typer.Typer(
 )
 
 INTERRUPTED = 130
-"""The exit status of a shell command that Ctrl-C ended."""
+"""The exit status of a command that Ctrl-C ended."""
 
 
 def main() -> None:
-    """Run the command line; errors that a reader can mend are one line, not a traceback."""
+    """Run the command line; an error that a reader can mend is one line, not a traceback."""
     try:
         app(prog_name="macgpu")
-    except KeyboardInterrupt:
-        _complain("interrupted; what was finished is kept")
-        sys.exit(INTERRUPTED)
-    except PermissionError as error:
-        _complain(f"no permission to write {error.filename}")
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            _complain("interrupted; what was finished is kept")
+        raise
+    except BookError as error:
+        _complain(str(error))
+        sys.exit(1)
+    except OSError as error:
+        # No permission, no space, a file where a folder should be.
+        _complain(f"{error.strerror or error}: {error.filename}")
         sys.exit(1)
 
 
@@ -39,25 +48,21 @@ def run(
     device: Annotated[str, typer.Option(help="auto, mps, cuda or cpu.")] = "auto",
 ) -> None:
     """Execute the chapters that changed, with papermill, and check them."""
-    from macgpu.machine import DEVICES
-    from macgpu.publish.book import PROFILES, BookError, find_book
+    if profile not in PROFILES:
+        raise BookError(f"no profile {profile!r}: choose {', '.join(PROFILES)}")
+    if device not in ("auto", *DEVICES):
+        raise BookError(f"no device {device!r}: choose auto, {', '.join(DEVICES)}")
+    book = find_book()
+    chapters = [book.chapter(chapter)] if chapter else book.chapters()
+    book.require_writable()
+    if device != "auto":
+        _require_device(device)
+
+    from rich.console import Console
+
     from macgpu.publish.execute import print_table, run_chapters
 
     console = Console()
-    try:
-        if profile not in PROFILES:
-            raise BookError(f"no profile {profile!r}: choose {', '.join(PROFILES)}")
-        if device not in ("auto", *DEVICES):
-            raise BookError(f"no device {device!r}: choose auto, {', '.join(DEVICES)}")
-        book = find_book()
-        chapters = [book.chapter(chapter)] if chapter else book.chapters()
-        if device != "auto":
-            _require_device(device)
-        if not os.access(_nearest_existing(book.build), os.W_OK):
-            raise BookError(f"no permission to write {book.build.name}")
-    except BookError as error:
-        _complain(str(error))
-        raise typer.Exit(1) from None
     outcomes = run_chapters(book, chapters, profile, device, console)
     print_table(outcomes, console)
     if any(outcome.result == "failed" for outcome in outcomes):
@@ -67,15 +72,11 @@ def run(
 @app.command()
 def site() -> None:
     """Build the site from the executed chapters."""
-    from macgpu.publish.book import BookError, find_book
     from macgpu.publish.site import build_site
 
-    try:
-        book = find_book()
-        built = build_site(book)
-    except BookError as error:
-        _complain(str(error))
-        raise typer.Exit(1) from None
+    book = find_book()
+    book.require_writable()
+    built = build_site(book)
     print("the site is built:" if built else "the site is up to date:")
     print(book.html / "index.html")
 
@@ -96,17 +97,10 @@ def doctor(
 
 def _require_device(name: str) -> None:
     from macgpu.device import why_not
-    from macgpu.publish.book import BookError
 
     problem = why_not(name)
     if problem:
         raise BookError(f"device {name} cannot be used: {problem}")
-
-
-def _nearest_existing(path):
-    while not path.exists():
-        path = path.parent
-    return path
 
 
 def _complain(message: str) -> None:

@@ -58,7 +58,12 @@ def use_style() -> None:
         style="ticks",
         palette=PALETTE,
         rc={
-            "figure.figsize": (7, 3.8),
+            "figure.figsize": (5.6, 3.4),
+            "font.size": 12,
+            "axes.labelsize": 12,
+            "xtick.labelsize": 11,
+            "ytick.labelsize": 11,
+            "legend.fontsize": 11,
             "figure.constrained_layout.use": True,
             "axes.spines.top": False,
             "axes.spines.right": False,
@@ -114,11 +119,13 @@ def figure_html(figure: Figure, alt: str, device: torch.device | None = None) ->
     plt.close(figure)
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
+    # Inside of a page this rule for every element would reach beyond the figure.
+    svg = svg.replace("*{stroke-linejoin: round; stroke-linecap: butt}", "")
     opening, _, rest = svg.partition(">")
     view_box = opening[opening.index("viewBox=") :].split('"')[1]
     svg = (
         f'<svg role="img" aria-label="{html.escape(alt, quote=True)}" viewBox="{view_box}" '
-        f'style="width:100%;max-width:{width:.0f}px;min-width:26rem;height:auto" '
+        f'style="width:100%;max-width:{width:.0f}px;height:auto;stroke-linejoin:round" '
         f'xmlns:xlink="http://www.w3.org/1999/xlink" xmlns="http://www.w3.org/2000/svg">{rest}'
     )
     caption = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +65,14 @@ class Book:
     @property
     def html(self) -> Path:
         return self.build / "html"
+
+    def require_writable(self) -> None:
+        """Raise a BookError where nothing can be written into the folder that is built in."""
+        folder = self.build
+        while not folder.exists():
+            folder = folder.parent
+        if not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise BookError(f"no permission to write {folder.name}")
 
     def chapters(self) -> list[Chapter]:
         """All chapters, in order."""

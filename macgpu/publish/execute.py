@@ -159,6 +159,7 @@ def _run_chapter(
         TimeElapsedColumn(),
         console=console,
         transient=True,
+        disable=not console.is_terminal,
     ) as progress:
         progress.add_task(f"{chapter.number}  {chapter.title}")
         start = time.perf_counter()
@@ -195,12 +196,13 @@ def _execute(book: Book, chapter: Chapter, parameters: dict) -> NotebookNode:
             None,
             parameters=parameters,
             kernel_name="python3",
+            language="python",
             cwd=str(scratch),
             progress_bar=False,
             start_timeout=120,
             execution_timeout=CELL_TIMEOUT_S,
-            # Without it every kernel warns that it talks TCP on this machine.
-            extra_arguments=["--log-level=ERROR"],
+            # A kernel logs to our own terminal: a warning at each start, a traceback at Ctrl-C.
+            extra_arguments=["--log-level=CRITICAL"],
         )
     except PapermillExecutionError as error:
         raise BookError(_describe_failure(error)) from None
@@ -208,6 +210,8 @@ def _execute(book: Book, chapter: Chapter, parameters: dict) -> NotebookNode:
         raise BookError(f"a cell ran for longer than {CELL_TIMEOUT_S} s") from None
     except DeadKernelError:
         raise BookError("its kernel died (out of memory, or a crash in compiled code)") from None
+    except RuntimeError as error:
+        raise BookError(f"its kernel did not start: {error}") from None
 
 
 def _describe_failure(error: PapermillExecutionError) -> str:

@@ -1,0 +1,124 @@
+"""The shipped pictures, their split, and what happens when something is missing."""
+
+import gzip
+import shutil
+import urllib.request
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from macgpu import data
+
+
+@pytest.fixture(scope="module")
+def subset():
+    return data.fashion_subset()
+
+
+def test_the_split_is_whole_and_balanced(subset):
+    train, held_out = subset
+    assert train.images.shape == (8000, 1, 28, 28)
+    assert held_out.images.shape == (2000, 1, 28, 28)
+    assert held_out.labels.bincount().tolist() == [200] * 10
+    assert train.labels.bincount().tolist() == [800] * 10
+    # Few pictures of the file repeat; most of all 10,000 must be there once.
+    together = torch.cat([train.images, held_out.images]).flatten(1)
+    assert len(together.unique(dim=0)) > 9990
+
+
+def test_normalisation_uses_the_training_pictures_own_statistics(subset):
+    pixels = subset[0].images.double() / 255
+    assert pytest.approx(pixels.mean().item(), abs=5e-4) == data.MEAN
+    assert pytest.approx(pixels.std().item(), abs=5e-4) == data.STD
+    normal = data.normalise(subset[0].images)
+    assert normal.dtype == torch.float32
+    assert abs(normal.mean()) < 0.01
+    assert normal.std() == pytest.approx(1, abs=0.01)
+
+
+def test_one_changed_byte_is_found_and_named(tmp_path, monkeypatch):
+    shutil.copytree(data.DATA, tmp_path / "data")
+    path = tmp_path / "data" / "fashion-mnist" / "t10k-images-idx3-ubyte.gz"
+    content = bytearray(path.read_bytes())
+    content[1000] ^= 1
+    path.write_bytes(content)
+    monkeypatch.setattr(data, "DATA", tmp_path / "data")
+    with pytest.raises(data.DataError, match="t10k-images.*git checkout") as raised:
+        data.fashion_subset()
+    assert "\n" not in str(raised.value)
+    path.unlink()
+    with pytest.raises(data.DataError, match="t10k-images.*cannot be read"):
+        data.check_files()
+
+
+def test_batches_cover_every_picture_once_in_an_order_the_seed_decides():
+    pictures = data.Pictures(
+        torch.arange(10, dtype=torch.uint8).reshape(10, 1, 1, 1), torch.arange(10)
+    )
+
+    def epoch(batches):
+        return torch.cat([labels for _, labels in batches]).tolist()
+
+    plain = data.Batches(pictures, 4)
+    assert [len(labels) for _, labels in plain] == [4, 4, 2]
+    assert len(plain) == 3
+    assert epoch(plain) == list(range(10))
+    first, again, other = (data.Batches(pictures, 4, shuffle_seed=s) for s in (1, 1, 2))
+    one, two = epoch(first), epoch(first)
+    assert sorted(one) == sorted(two) == list(range(10))
+    assert one != two, "each pass over a shuffled set has a new order"
+    assert [epoch(again), epoch(again)] == [one, two]
+    assert epoch(other) != one
+
+
+def test_batches_refuse_a_size_of_zero(subset):
+    with pytest.raises(ValueError, match="at least 1"):
+        data.Batches(subset[0], 0)
+
+
+def test_spawned_workers_load_the_same_pictures(subset):
+    pictures = subset[1].first(64)
+    loader = DataLoader(
+        data.PictureDataset(pictures),
+        batch_size=32,
+        num_workers=2,
+        multiprocessing_context="spawn",
+    )
+    images = torch.cat([inputs for inputs, _ in loader])
+    expected = torch.cat([inputs for inputs, _ in data.Batches(pictures, 32)])
+    assert torch.equal(images, expected)
+
+
+@pytest.mark.parametrize("load", [data.fashion_mnist, data.cifar10])
+def test_a_full_set_that_is_not_there_says_so(load, tmp_path):
+    with pytest.raises(data.DataError, match="download=True"):
+        load(tmp_path)
+
+
+def test_a_download_without_a_network_leaves_nothing_behind(tmp_path, monkeypatch):
+    def no_network(*args, **kwargs):
+        raise URLError("no route to host")
+
+    monkeypatch.setattr(urllib.request, "urlopen", no_network)
+    with pytest.raises(data.DataError, match="Check the network"):
+        data.fashion_mnist(tmp_path / "sets", download=True)
+    assert list((tmp_path / "sets").iterdir()) == []
+
+
+def test_a_full_set_on_disk_is_read(tmp_path):
+    # The files of a full set, as torchvision keeps them, made from the shipped ones.
+    raw = tmp_path / "FashionMNIST" / "raw"
+    raw.mkdir(parents=True)
+    for kind in ("images-idx3", "labels-idx1"):
+        content = gzip.decompress(
+            (data.DATA / "fashion-mnist" / f"t10k-{kind}-ubyte.gz").read_bytes()
+        )
+        for part in ("t10k", "train"):
+            (raw / f"{part}-{kind}-ubyte").write_bytes(content)
+    train, test = data.fashion_mnist(tmp_path)
+    assert train.images.shape == test.images.shape == (10000, 1, 28, 28)
+    assert test.labels.dtype == torch.int64
+    assert np.array_equal(test.labels.bincount(), [1000] * 10)
