@@ -35,7 +35,7 @@ lab: env
 	@$(BIN)/jupyter lab --notebook-dir notebooks
 
 bench: env
-	@$(BIN)/python benchmarks/training_loop.py
+	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done
 
 env: $(VENV)/.installed
 
@@ -53,3 +53,10 @@ $(VENV)/.tests-installed: $(VENV)/.installed requirements-test.txt
 
 clean:
 	rm -rf _build
+
+# For maintainers: pins all that the requirements pull in, for every Python and system at once.
+.PHONY: lock
+lock: $(VENV)/.tests-installed
+	@$(BIN)/python -m pip install --quiet --target $(VENV)/uv uv
+	@{ head -1 constraints.txt; $(VENV)/uv/bin/uv pip compile --quiet --universal --python-version 3.10 --no-python-downloads --no-header --no-annotate requirements-test.txt; } > $(VENV)/constraints.txt
+	@mv $(VENV)/constraints.txt constraints.txt

@@ -132,4 +132,4 @@ def figure_html(figure: Figure, alt: str, device: torch.device | None = None) ->
     if device is not None:
         where = html.escape(f"{device.type}, {devices.describe(device)}")
         caption = f"<figcaption>Measured on {where}, {date.today().isoformat()}.</figcaption>"
-    return f'<figure class="book-figure"><div style="overflow-x:auto">{svg}</div>{caption}</figure>'
+    return f'<figure class="book-figure">{svg}{caption}</figure>'

@@ -29,10 +29,9 @@ def status_page(runs: list[tuple[Chapter, Run | None]]) -> str:
             f"| {link} | passed | {run.seconds:.0f} s | {run.device} | {run.profile} "
             f"| {run.finished[:16].replace('T', ' ')} |"
         )
-        machine = (
-            f"- {run.device}: {run.device_name}; {run.machine}; "
-            f"Python {run.python}; torch {run.torch}"
-        )
+        # A processor is named by its machine already.
+        name = "" if run.device == "cpu" else f" ({run.device_name})"
+        machine = f"- {run.device}{name} on {run.machine}; Python {run.python}; torch {run.torch}"
         machines.setdefault(machine)
     heading = "\n\n## Machines and versions\n\n" if machines else "\n"
     return INTRODUCTION + "\n".join(lines) + heading + "\n".join(machines) + "\n"

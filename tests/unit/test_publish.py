@@ -210,7 +210,7 @@ def test_the_status_page_says_what_the_run_said(small_book):
     page = status_page([(chapter, ran)])
     assert "| [01 Chapter 01_one](../notebooks/01_one.ipynb) | passed |" in page
     assert "| cpu | smoke |" in page
-    assert "a processor; a machine; Python 3; torch 2" in page
+    assert "- cpu on a machine; Python 3; torch 2" in page
 
 
 def test_a_page_folds_its_parameters_and_keeps_its_outputs(small_book):

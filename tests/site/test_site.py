@@ -1,0 +1,234 @@
+"""The site in a real browser: every page opens, alone, and works."""
+
+import http.server
+import re
+import threading
+from functools import partial
+
+import pytest
+
+from tests import browser
+
+PATH = browser.find()
+if PATH is None:
+    pytest.skip(
+        "NO BROWSER: neither Chrome nor Chromium is here, so no page was opened",
+        allow_module_level=True,
+    )
+
+from playwright.sync_api import sync_playwright  # noqa: E402
+
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=PATH, args=ARGUMENTS)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def address(site):
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(QuietHandler, directory=str(site))
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return sorted(
+        str(path.relative_to(site))
+        for path in site.rglob("*.html")
+        if "_static" not in path.parts and path.name != "index.html" or path.parent.name == "book"
+    )
+
+
+class Watched:
+    """A page that remembers what went wrong on it, and what it asked the network for."""
+
+    def __init__(self, context):
+        self.page = context.new_page()
+        self.errors: list[str] = []
+        self.outside: list[str] = []
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", self._request)
+        self.page.on("requestfailed", self._failed)
+        self.page.on(
+            "response", lambda answer: self.errors.append(answer.url) if not answer.ok else None
+        )
+
+    def _console(self, message):
+        if message.type == "error":
+            self.errors.append(message.text)
+
+    def _failed(self, request):
+        # Leaving a page ends what it is still loading; that is no fault of the page.
+        if request.failure != "net::ERR_ABORTED":
+            self.errors.append(f"{request.url}: {request.failure}")
+
+    def _request(self, request):
+        if not re.match(r"(http://127\.0\.0\.1:|file:|data:|blob:)", request.url):
+            self.outside.append(request.url)
+
+
+@pytest.fixture
+def watched(chromium):
+    context = chromium.new_context(permissions=["clipboard-read", "clipboard-write"])
+    yield Watched(context)
+    context.close()
+
+
+def test_every_page_opens_without_an_error_or_an_outside_request(watched, address, pages):
+    assert len(pages) >= 6
+    for name in pages:
+        watched.page.goto(f"{address}/{name}", wait_until="networkidle")
+        assert watched.page.title(), name
+        assert watched.errors == [], name
+        assert watched.outside == [], name
+
+
+def test_pages_open_from_disk_with_their_formulas(watched, site):
+    watched.page.goto((site / "notebooks" / "02_first_training_run.html").as_uri())
+    watched.page.wait_for_selector("mjx-container svg")
+    assert watched.errors == []
+    assert watched.outside == []
+
+
+def test_every_chapter_says_what_it_was_executed_on(watched, address, pages):
+    chapters = [name for name in pages if name.startswith("notebooks/")]
+    assert chapters
+    for name in chapters:
+        watched.page.goto(f"{address}/{name}")
+        line = watched.page.locator(".executed-on").inner_text()
+        assert re.match(r"Executed on (mps|cuda|cpu)\b.* torch \d+\.\d+.* \d{4}-\d{2}-\d{2}", line)
+
+
+def test_no_image_is_broken_and_every_figure_has_its_text(watched, address, pages):
+    figures = 0
+    for name in pages:
+        watched.page.goto(f"{address}/{name}", wait_until="networkidle")
+        broken = watched.page.evaluate(
+            "[...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)"
+        )
+        assert broken == [], name
+        unnamed = watched.page.evaluate(
+            "[...document.querySelectorAll('article img')].filter(i => !i.alt).map(i => i.src)"
+        )
+        assert unnamed == [], name
+        for figure in watched.page.locator(".book-figure > svg").all():
+            assert figure.get_attribute("role") == "img"
+            assert len(figure.get_attribute("aria-label")) > 10
+            figures += 1
+    assert figures > 3
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_figures_take_the_themes_text_colour(chromium, address, theme):
+    context = chromium.new_context(color_scheme=theme)
+    page = context.new_page()
+    page.goto(f"{address}/notebooks/02_first_training_run.html")
+    colours = page.evaluate(
+        """() => {
+          const figure = document.querySelector('.book-figure');
+          const ground = e => {
+            for (; e; e = e.parentElement) {
+              const colour = getComputedStyle(e).backgroundColor;
+              if (colour !== 'rgba(0, 0, 0, 0)') return colour;
+            }
+          };
+          return {
+            text: getComputedStyle(figure.querySelector('svg')).color,
+            ground: ground(figure),
+            page: getComputedStyle(document.body).color,
+          };
+        }"""
+    )
+    context.close()
+    brightness = {
+        name: sum(map(int, re.findall(r"\d+", value)[:3])) / 3 for name, value in colours.items()
+    }
+    assert colours["text"] == colours["page"]
+    if theme == "dark":
+        assert brightness["ground"] < 60 and brightness["text"] > 180
+    else:
+        assert brightness["ground"] > 230 and brightness["text"] < 90
+
+
+def test_the_search_finds_a_word(watched, address):
+    watched.page.goto(f"{address}/search.html?q=Rosetta")
+    watched.page.wait_for_selector("#search-results li a")
+    results = watched.page.locator("#search-results li a").all_inner_texts()
+    assert any("Install and verify" in result for result in results)
+
+
+def test_code_copies(watched, address):
+    watched.page.goto(f"{address}/notebooks/01_install_and_verify.html")
+    block = watched.page.locator("div.cell_input div.highlight", has_text="original.fill_").first
+    block.hover()
+    block.locator("button.copybtn").click()
+    copied = watched.page.evaluate("navigator.clipboard.readText()")
+    assert "original = torch.zeros(4)" in copied
+
+
+def test_each_chapter_can_be_downloaded(site, pages):
+    for name in pages:
+        if name.startswith("notebooks/"):
+            assert (site / "_sources" / name.replace(".html", ".ipynb")).is_file()
+            assert ".ipynb" in (site / name).read_text()
+
+
+def test_links_between_pages_hold(site, pages):
+    for name in pages:
+        html = (site / name).read_text()
+        for link in re.findall(r'<a[^>]* href="([^"#?]+)(?:[#?][^"]*)?"', html):
+            if not re.match(r"(https?|mailto):", link):
+                assert ((site / name).parent / link).resolve().exists(), f"{name} → {link}"
+
+
+def test_links_to_a_place_on_a_page_hold(site, pages):
+    for name in pages:
+        html = (site / name).read_text()
+        ids = set(re.findall(r'id="([^"]+)"', html))
+        for anchor in re.findall(r'<a[^>]* href="#([^"]+)"', html):
+            assert anchor in ids, f"{name} → #{anchor}"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_page_is_wider_than_its_window(chromium, address, pages, width):
+    context = chromium.new_context(viewport={"width": width, "height": 800})
+    page = context.new_page()
+    for name in pages:
+        page.goto(f"{address}/{name}", wait_until="networkidle")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+    context.close()
+
+
+def test_the_theme_switches(watched, address):
+    watched.page.goto(f"{address}/book/index.html")
+
+    def theme():
+        return watched.page.evaluate("document.documentElement.dataset.theme")
+
+    seen = {theme()}
+    for _ in range(3):
+        watched.page.locator("button.theme-switch-button:visible").first.click()
+        seen.add(theme())
+    assert seen >= {"light", "dark"}
+
+
+def test_the_status_page_lists_every_chapter(watched, address, smoke_run):
+    watched.page.goto(f"{address}/book/status.html")
+    rows = watched.page.locator("article table tbody tr").all_inner_texts()
+    assert len(rows) == len(smoke_run)
+    assert all("passed" in row and "smoke" in row for row in rows)
