@@ -106,8 +106,7 @@ def examine(
         program = read_program(script)
     except SourceError as error:
         raise PreflightError(str(error)) from None
-    base = {**os.environ, "PYTHONPATH": _python_path()}
-    environment, pretend, ran_on, why_trace = _device(on, base)
+    environment, pretend, ran_on, why_trace = _device(on, _environment())
     with tempfile.TemporaryDirectory() as folder:
         ledger = Path(folder) / "ledger"
         options = {
@@ -199,9 +198,8 @@ def _end_session(process: subprocess.Popen) -> None:
     process.wait()
 
 
-def _python_path() -> str:
-    """The search path with the folder that this macgpu lies in first."""
+def _environment() -> dict[str, str]:
+    """This process's environment, with the folder that this macgpu lies in searched first."""
+    before = os.environ.get("PYTHONPATH")
     mine = str(Path(__file__).parents[2])
-    return (
-        os.pathsep.join([mine, os.environ["PYTHONPATH"]]) if os.environ.get("PYTHONPATH") else mine
-    )
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([mine, before]) if before else mine}

@@ -14,6 +14,11 @@ from macgpu.preflight.static import Spot
 ONE_PER_DETAIL = ("missing-operator", "fallback-operator", "invented-variable", "late-variable")
 """Kinds of which one line can have several."""
 
+ENDS_THE_RUN = ("half-parameters", "distributed")
+"""Kinds whose error the run meets itself."""
+
+SAYS_CUDA = ("CUDA", "NVIDIA")
+
 LIMIT_OF_THE_TRACE = ("not linked with support for mps", "PyTorch is not linked", "mps:0")
 
 
@@ -124,8 +129,8 @@ def _of_the_run(run: Run, findings: list[Finding], how_it_ended: str | None) -> 
     more = []
     if run.ended == "error":
         explained = any(
-            f.severity == FAILS and (f.file, f.line) == (run.file, run.line) for f in findings
-        )
+            f.kind in ENDS_THE_RUN and (f.file, f.line) == (run.file, run.line) for f in findings
+        ) or ("hardcoded-cuda" in kinds and any(word in run.error for word in SAYS_CUDA))
         limit = run.pretends and any(text in run.error for text in LIMIT_OF_THE_TRACE)
         if not explained:
             kind = "untraceable" if limit else "script-error"

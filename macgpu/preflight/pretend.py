@@ -7,6 +7,9 @@ while the arithmetic stays on the CPU, with autograd and all.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import psutil
 import torch
 from torch import Tensor
@@ -68,6 +71,14 @@ def copy(tensor: Tensor, on_mps: bool) -> Tensor:
     return _Copy.apply(tensor, on_mps)
 
 
+def _always(answer: object) -> Callable:
+    @functools.wraps(torch.mps.is_available)  # torch._dynamo unwraps some of those replaced
+    def function(*_args: object, **_named: object) -> object:
+        return answer
+
+    return function
+
+
 def install() -> None:
     """Make torch say that there is an mps device, and say of each tensor where it lies."""
 
@@ -111,7 +122,7 @@ def install() -> None:
     for module, functions in answers.items():
         for name, answer in functions.items():
             if hasattr(module, name):
-                setattr(module, name, lambda *_args, _answer=answer, **_named: _answer)
+                setattr(module, name, _always(answer))
     torch.mps.get_rng_state = lambda *_args: torch.get_rng_state()
 
     class Generator(torch._C.Generator):

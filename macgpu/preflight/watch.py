@@ -55,6 +55,10 @@ class Watch(TorchDispatchMode):
         self.shapes = shapes
         self.gpu_was_used = False
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or the first operator would import torch._dynamo, which takes seconds
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ARG002
         kwargs = kwargs or {}
         tensors = list(_tensors((*args, *kwargs.values())))
