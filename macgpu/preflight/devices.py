@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._device import DeviceContext, _device_constructors
 
+from macgpu.preflight import pretend
 from macgpu.preflight.gpu import KIND_OF_DTYPE, MPS, NARROWER, Gpu
 from macgpu.preflight.ledger import Ledger
 from macgpu.preflight.shapes import Shapes
@@ -79,9 +80,9 @@ class Devices:
                 if name == "new_tensor" and self.gpu.holds(args[0]):
                     device = MPS
             if device is None or named.get("out") is not None:
-                return original(*args, **named)
+                return self._decided(original(*args, **named))
             if device.type != "mps" or ("generator" in named and not self.gpu.pretends):
-                return original(*args, **{**named, "device": device})
+                return self._decided(original(*args, **{**named, "device": device}))
             source = args[0] if args else named.get("data")
             if name in ("as_tensor", "asarray") and isinstance(source, Tensor):
                 return source.to(device, named.get("dtype") or source.dtype)
@@ -92,6 +93,11 @@ class Devices:
             return tensor.requires_grad_() if requires_grad else tensor
 
         return construct
+
+    def _decided(self, tensor: Tensor) -> Tensor:
+        if self.gpu.pretends and pretend.is_undecided(tensor):
+            pretend.put(tensor, False)
+        return tensor
 
     def _tensor_to(self, _original: Callable, tensor: Tensor, *args: object, **named: object):
         copy = bool(named.pop("copy", False))

@@ -18,39 +18,69 @@ from torch.multiprocessing.reductions import StorageWeakRef
 MPS = torch.device("mps", 0)
 
 _real_device = torch._C.TensorBase.device
-_on_mps: dict[int, StorageWeakRef] = {}
-_sweep_at = 10_000
+
+
+class _Storages:
+    """A set of storages that does not keep them alive."""
+
+    def __init__(self) -> None:
+        self._references: dict[int, StorageWeakRef] = {}
+        self._sweep_at = 10_000
+
+    def __contains__(self, storage: torch.UntypedStorage) -> bool:
+        reference = self._references.get(storage._cdata)
+        return reference is not None and not reference.expired()
+
+    def add(self, storage: torch.UntypedStorage) -> None:
+        # The weak reference keeps the address from being given to another storage.
+        self._references[storage._cdata] = StorageWeakRef(storage)
+        if len(self._references) > self._sweep_at:
+            expired = [key for key, ref in self._references.items() if ref.expired()]
+            for key in expired:
+                del self._references[key]
+            self._sweep_at = 2 * len(self._references) + 10_000
+
+    def discard(self, storage: torch.UntypedStorage) -> None:
+        self._references.pop(storage._cdata, None)
+
+
+_on_mps = _Storages()
+_undecided = _Storages()
 
 
 def is_on_mps(tensor: Tensor) -> bool:
     """Whether the tensor is said to lie on mps."""
-    if tensor.layout is not torch.strided or _real_device.__get__(tensor).type != "cpu":
-        return False
-    reference = _on_mps.get(tensor.untyped_storage()._cdata)
-    return reference is not None and not reference.expired()
+    return _real_device.__get__(tensor).type == "cpu" and storage_of(tensor) in _on_mps
 
 
 def put(tensor: Tensor, on_mps: bool) -> Tensor:
     """Say where the tensor, and whatever shares its storage, lies. Returns it."""
-    global _sweep_at
-    if tensor.layout is not torch.strided:
-        return tensor
-    storage = tensor.untyped_storage()
+    storage = storage_of(tensor)
+    _undecided.discard(storage)
     if on_mps:
-        # The weak reference keeps the address from being given to another storage.
-        _on_mps[storage._cdata] = StorageWeakRef(storage)
-        if len(_on_mps) > _sweep_at:
-            for key in [key for key, reference in _on_mps.items() if reference.expired()]:
-                del _on_mps[key]
-            _sweep_at = 2 * len(_on_mps) + 10_000
+        _on_mps.add(storage)
     else:
-        _on_mps.pop(storage._cdata, None)
+        _on_mps.discard(storage)
     return tensor
 
 
-def storage_key(tensor: Tensor) -> int | None:
-    """The same for tensors that share their storage; ``None`` where there is none."""
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else None
+def leave_undecided(tensor: Tensor) -> None:
+    """For what torch makes within an operation: on a Mac it is where the other tensors are."""
+    _undecided.add(storage_of(tensor))
+
+
+def is_undecided(tensor: Tensor) -> bool:
+    """Whether nobody has said where the tensor lies."""
+    return storage_of(tensor) in _undecided
+
+
+def storage_of(tensor: Tensor) -> torch.UntypedStorage:
+    """The tensor's storage, or that of a sparse tensor's values."""
+    if tensor.layout is torch.sparse_coo:
+        tensor = tensor._values()
+    elif tensor.layout is not torch.strided:
+        tensor = tensor.values()
+    return tensor.untyped_storage()
 
 
 class _Copy(torch.autograd.Function):

@@ -64,7 +64,11 @@ class Watch(TorchDispatchMode):
         tensors = list(_tensors((*args, *kwargs.values())))
         on_gpu = [tensor for tensor in tensors if self.gpu.holds(tensor)]
         if not on_gpu:
-            return func(*args, **kwargs)
+            results = func(*args, **kwargs)
+            if self.gpu.pretends and all(pretend.is_undecided(tensor) for tensor in tensors):
+                for tensor in _tensors((results,)):
+                    pretend.leave_undecided(tensor)
+            return results
         if not self.gpu_was_used:
             self.gpu_was_used = True
             self.ledger.record(gpu_used=True)
@@ -102,9 +106,14 @@ class Watch(TorchDispatchMode):
     def _together(self, name, args, kwargs, tensors) -> tuple:
         """The arguments on one device, so that the run can go on; 0-dimensional ones may differ."""
         apart = [t for t in tensors if not self.gpu.holds(t) and t.dim() and _is_dense_cpu(t)]
+        if self.gpu.pretends:
+            for tensor in filter(pretend.is_undecided, apart):
+                pretend.put(tensor, True)
+            apart = [tensor for tensor in apart if not self.gpu.holds(tensor)]
         if not apart:
             return args, kwargs
-        self.ledger.note("mixed-devices", f"aten::{name}")
+        if torch._C._current_graph_task_id() == -1:  # the backward pass only repeats the forward's
+            self.ledger.note("mixed-devices", f"aten::{name}")
         if self.gpu.pretends:
             return args, kwargs
         # An operation that writes into a CPU tensor has to find all of them there.
@@ -114,13 +123,13 @@ class Watch(TorchDispatchMode):
 
     def _place_results(self, name, results, tensors) -> None:
         """Results lie on mps, except those that are one of the CPU tensors that came in."""
-        on_cpu = {pretend.storage_key(t) for t in tensors if not self.gpu.holds(t)}
+        on_cpu = {pretend.storage_of(t)._cdata for t in tensors if not self.gpu.holds(t)}
         results = results if isinstance(results, tuple | list) else (results,)
         for index, result in enumerate(results):
             if index == STAYS_ON_CPU.get(name):
                 continue
             for tensor in _tensors((result,)):
-                if pretend.storage_key(tensor) not in on_cpu:
+                if pretend.storage_of(tensor)._cdata not in on_cpu:
                     pretend.put(tensor, True)
 
 
