@@ -41,8 +41,21 @@ def _complete_python_side(torch) -> None:
     native._mps_get_core_count = lambda: 0
     for name in ("_mps_compileShader", "_mps_loadMetalllib", "_mps_loadMetallibFromPath"):
         setattr(native, name, _refuse_metal)
+    _let_storages_be_made(torch)
     # These remember their first answer, and torch may have asked while it was being imported.
     torch.backends.mps.is_available.cache_clear()
+
+
+def _let_storages_be_made(torch) -> None:
+    """`torch.load` makes storages by themselves, which a torch built without MPS cannot for mps."""
+    make = torch.UntypedStorage.__new__
+
+    def new(cls, *args, device=None, **options):
+        if device is None or torch.device(device).type != "mps" or not isinstance(args[0], int):
+            return make(cls, *args, **options, **({} if device is None else {"device": device}))
+        return torch.empty(args[0], dtype=torch.uint8, device=device).untyped_storage()
+
+    torch.UntypedStorage.__new__ = new
 
 
 def _refuse_metal(_source: object) -> NoReturn:

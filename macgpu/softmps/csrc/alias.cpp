@@ -26,11 +26,8 @@ c10::Storage cpu_storage_over(const c10::Storage& storage) {
       /*resizable=*/true);
 }
 
-template <typename... Tag>
-at::Tensor tensor_like(const at::Tensor& shape, c10::Storage storage, c10::DispatchKey key,
-                       Tag... tag) {
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
-      tag..., std::move(storage), c10::DispatchKeySet(key), shape.dtype());
+// Makes `tensor` look at its storage as `shape` does at its own.
+at::Tensor shaped_like(const at::Tensor& shape, at::Tensor tensor) {
   auto* impl = tensor.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(shape.sizes(), shape.strides(), shape.storage_offset());
   // Setting a bit means setting its dispatch key: only where it is needed.
@@ -41,6 +38,19 @@ at::Tensor tensor_like(const at::Tensor& shape, c10::Storage storage, c10::Dispa
     tensor._set_neg(true);
   }
   return tensor;
+}
+
+at::Tensor over(c10::Storage storage, c10::DispatchKey key, caffe2::TypeMeta dtype) {
+  return at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(key), dtype);
+}
+
+// The constructor for views takes the keys as they are; the bits come with the shape.
+at::Tensor view_of(const at::Tensor& base, caffe2::TypeMeta dtype) {
+  const auto keys = base.key_set() -
+      c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
+  return at::detail::make_tensor<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(base.storage()), keys, dtype);
 }
 
 }  // namespace
@@ -70,8 +80,10 @@ at::Tensor Aliases::to_cpu(const at::Tensor& tensor) {
       sibling = &pair;
     }
   }
-  auto alias = tensor_like(
-      tensor, sibling ? sibling->cpu.storage() : cpu_storage_over(storage), c10::DispatchKey::CPU);
+  auto alias = shaped_like(
+      tensor,
+      over(sibling ? sibling->cpu.storage() : cpu_storage_over(storage), c10::DispatchKey::CPU,
+           tensor.dtype()));
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     alias.unsafeGetTensorImpl()->set_wrapped_number(true);
   }
@@ -123,8 +135,7 @@ at::Tensor Aliases::to_mps(const at::Tensor& result) {
   }
   auto* storage = result.storage().unsafeGetStorageImpl();
   if (const Pair* argument = with_storage(storage)) {
-    return tensor_like(
-        result, argument->mps.storage(), c10::DispatchKey::MPS, c10::TensorImpl::VIEW);
+    return shaped_like(result, view_of(argument->mps, result.dtype()));
   }
   check_dtype(result.scalar_type());
   if (!result.storage().unique()) {
@@ -133,7 +144,7 @@ at::Tensor Aliases::to_mps(const at::Tensor& result) {
   }
   storage->mutable_data_ptr().unsafe_set_device(kDevice);
   storage->set_allocator(device_allocator());
-  return tensor_like(result, result.storage(), c10::DispatchKey::MPS);
+  return shaped_like(result, over(result.storage(), c10::DispatchKey::MPS, result.dtype()));
 }
 
 }  // namespace softmps

@@ -149,6 +149,12 @@ struct MPSHooks : at::MPSHooksInterface {
   c10::Allocator* getMPSDeviceAllocator() const override {
     return device_allocator();
   }
+  c10::Allocator* getPinnedMemoryAllocator() const override {
+    return pinned_allocator();
+  }
+  bool isPinnedPtr(const void* data) const override {
+    return is_pinned(data);
+  }
   void emptyCache() const override {
     empty_cache();
   }

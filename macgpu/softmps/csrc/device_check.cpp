@@ -22,20 +22,6 @@ bool passes(const at::Tensor& tensor, const c10::Argument& argument) {
   return !tensor.defined() || !tensor.is_cpu() || (tensor.dim() == 0 && !is_written(argument));
 }
 
-// The device that the operation's other tensors are on, for the message: that of the first tensor
-// which is no plain number.
-c10::Device first_device(c10::ArrayRef<c10::IValue> arguments) {
-  for (const auto& value : arguments) {
-    if (value.isTensor() && value.toTensor().defined()) {
-      const auto& tensor = value.toTensor();
-      if (!tensor.is_cpu() || tensor.dim() > 0) {
-        return tensor.device();
-      }
-    }
-  }
-  return {c10::DeviceType::MPS, 0};
-}
-
 [[noreturn]] void refuse(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments,
                          size_t position) {
   const std::string_view name = std::string_view(op.operator_name().name).substr(6);  // after aten::
@@ -54,16 +40,25 @@ c10::Device first_device(c10::ArrayRef<c10::IValue> arguments) {
         false, "Expected all tensors to be on the same device. Found: ",
         arguments[0].toTensor().device(), ", ", arguments[1].toTensor().device());
   }
+  if (name == "cat") {
+    TORCH_CHECK(
+        false, "torch.cat(): all input tensors must be on the same device. Received mps:0 and cpu");
+  }
+  if (name == "masked_fill_" && argument == "mask") {
+    TORCH_CHECK(
+        false, "expected self and mask to be on the same device, but got mask on cpu and self on ",
+        arguments[0].toTensor().device());
+  }
   if (position == 0 && (name == "index" || name.find("index_put") != std::string_view::npos)) {
     TORCH_CHECK(
         false,
         "indices should be either on cpu or on the same device as the indexed tensor (cpu)");
   }
   if (elementwise_operators().count(toString(op.operator_name()).substr(6)) > 0) {
-    const auto first = first_device(arguments);
     TORCH_CHECK(
-        false, "Expected all tensors to be on the same device, but found at least two devices, ",
-        first, " and ", first.is_cpu() ? "mps:0" : "cpu", "!");
+        false,
+        "Expected all tensors to be on the same device, but found at least two devices, "
+        "mps:0 and cpu!");
   }
   TORCH_CHECK(false, "Placeholder storage has not been allocated on MPS device!");
 }

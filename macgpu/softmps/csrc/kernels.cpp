@@ -41,6 +41,15 @@ constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::MPS);
 
 // ---- making tensors ----
 
+// With torch.use_deterministic_algorithms(True), memory that nobody wrote yet holds NaN.
+Tensor fill_if_deterministic(Tensor tensor) {
+  const auto& context = at::globalContext();
+  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory()) {
+    at::native::fill_empty_deterministic_(tensor);
+  }
+  return tensor;
+}
+
 Tensor empty(IntArrayRef size, std::optional<c10::ScalarType> dtype,
              std::optional<c10::Layout> layout, std::optional<c10::Device> /*device*/,
              std::optional<bool> /*pin_memory*/, std::optional<c10::MemoryFormat> memory_format) {
@@ -51,7 +60,8 @@ Tensor empty(IntArrayRef size, std::optional<c10::ScalarType> dtype,
       size.size() <= 16, "MPS supports tensors with dimensions <= 16, but got ", size.size(), ".");
   const auto type = c10::dtype_or_default(dtype);
   check_dtype(type);
-  return at::detail::empty_generic(size, device_allocator(), kKeys, type, memory_format);
+  return fill_if_deterministic(
+      at::detail::empty_generic(size, device_allocator(), kKeys, type, memory_format));
 }
 
 Tensor empty_strided(IntArrayRef size, IntArrayRef stride, std::optional<c10::ScalarType> dtype,
@@ -59,7 +69,8 @@ Tensor empty_strided(IntArrayRef size, IntArrayRef stride, std::optional<c10::Sc
                      std::optional<bool> /*pin_memory*/) {
   const auto type = c10::dtype_or_default(dtype);
   check_dtype(type);
-  return at::detail::empty_strided_generic(size, stride, device_allocator(), kKeys, type);
+  return fill_if_deterministic(
+      at::detail::empty_strided_generic(size, stride, device_allocator(), kKeys, type));
 }
 
 Tensor efficient_zero_tensor(IntArrayRef size, std::optional<c10::ScalarType> dtype,
@@ -148,9 +159,19 @@ Tensor max_pool2d_backward(const Tensor& grad_output, const Tensor& self, IntArr
       aliases.to_cpu(grad_output), x, kernel_size, stride, padding, dilation, ceil_mode, indices));
 }
 
+void check_same_type(const Tensor& input, const Tensor& parameter, const char* name) {
+  TORCH_CHECK(
+      input.options().type_equal(parameter.options()), "Input type (", input.toString(), ") and ",
+      name, " type (", parameter.toString(), ") should be the same");
+}
+
 Tensor convolve(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                    IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, bool transposed,
                    IntArrayRef output_padding, int64_t groups) {
+  check_same_type(input, weight, "weight");
+  if (bias && bias->defined()) {
+    check_same_type(input, *bias, "bias");
+  }
   Aliases aliases;
   CpuKernelScope scope;
   return aliases.to_mps(at::convolution(

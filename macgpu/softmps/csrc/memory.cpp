@@ -11,12 +11,12 @@
 #include <bit>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <limits>
 #include <mutex>
 #include <sstream>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace softmps {
@@ -275,6 +275,51 @@ class CpuAllocator final : public c10::Allocator {
   }
 };
 
+class Pinned {
+ public:
+  void add(const void* block) {
+    std::lock_guard lock(mutex_);
+    blocks_.insert(block);
+  }
+  void remove(const void* block) {
+    std::lock_guard lock(mutex_);
+    blocks_.erase(block);
+  }
+  bool contains(const void* block) {
+    std::lock_guard lock(mutex_);
+    return blocks_.count(block) > 0;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_set<const void*> blocks_;
+};
+
+Pinned& pinned() {
+  static Pinned* const instance = new Pinned();
+  return *instance;
+}
+
+void release_pinned(void* block) {
+  pinned().remove(block);
+  release(block);
+}
+
+class PinnedAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    auto data = from_pool(bytes, c10::Device(c10::kCPU));
+    pinned().add(data.get());
+    return {data.get(), data.release_context(), &release_pinned, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override {
+    return &release_pinned;
+  }
+  void copy_data(void* target, const void* source, size_t bytes) const override {
+    default_copy_data(target, source, bytes);
+  }
+};
+
 struct Registration {
   Registration() {
     c10::SetAllocator(c10::DeviceType::MPS, device_allocator());
@@ -288,6 +333,15 @@ struct Registration {
 c10::DeviceAllocator* device_allocator() {
   static DeviceAllocator* const allocator = new DeviceAllocator();
   return allocator;
+}
+
+c10::Allocator* pinned_allocator() {
+  static PinnedAllocator* const allocator = new PinnedAllocator();
+  return allocator;
+}
+
+bool is_pinned(const void* block) {
+  return pinned().contains(block);
 }
 
 PoolScope::PoolScope() {

@@ -14,6 +14,10 @@ inline const c10::Device kDevice{c10::DeviceType::MPS, 0};
 // Hands out memory tagged mps:0.
 c10::DeviceAllocator* device_allocator();
 
+// Hands out memory tagged cpu that counts as pinned.
+c10::Allocator* pinned_allocator();
+bool is_pinned(const void* block);
+
 // While one lives, what this thread asks of torch's CPU allocator comes from the device's pool:
 // the results of a CPU kernel can then become MPS tensors without a copy, and are counted.
 class PoolScope {
