@@ -22,7 +22,7 @@ import typer
 
 from macgpu import variables
 from macgpu.machine import version_tuple
-from macgpu.preflight.judge import judge, read_ledger
+from macgpu.preflight.judge import Run, judge, read_ledger
 from macgpu.preflight.report import Report
 from macgpu.preflight.source import SourceError, read_program
 from macgpu.preflight.static import read_faults
@@ -126,10 +126,22 @@ def examine(
         ran_on="trace on the CPU" if run.pretends else ran_on,
         why_trace=why_trace,
         steps=run.steps,
-        stopped="at the limit of steps" if run.ended == "steps" else how_it_ended,
+        ended=_ended(run, how_it_ended),
         seconds=took,
-        findings=judge(run, read_faults(program), how_it_ended),
+        findings=judge(
+            run, read_faults(program), how_it_ended, on_a_mac=ran_on == "mps" and not run.pretends
+        ),
     )
+
+
+def _ended(run: Run, how_it_ended: str | None) -> str:
+    if run.ended == "steps":
+        return "stopped after the steps that were asked for"
+    if run.ended == "error":
+        return "the script ended with an error"
+    if run.ended == "exit" and run.status:
+        return f"the script exited with status {run.status}"
+    return f"ended: {how_it_ended}" if how_it_ended else "the script ended by itself"
 
 
 def _check_torch() -> None:

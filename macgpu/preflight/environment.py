@@ -26,7 +26,11 @@ class Environment:
         set_item, import_ = kind.__setitem__, builtins.__import__
 
         def set_variable(environ: os._Environ, name: str, value: str) -> None:
-            set_item(environ, name, value)
+            if environ is not os.environ or name not in (variables.HIGH, variables.LOW):
+                set_item(environ, name, value)
+            else:
+                # For Python only: torch would end the run over ratios that contradict each other.
+                environ._data[environ.encodekey(name)] = environ.encodevalue(value)
             if environ is os.environ:
                 self._judge(name)
 

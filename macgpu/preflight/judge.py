@@ -14,12 +14,17 @@ from macgpu.preflight.static import Spot
 ONE_PER_DETAIL = ("missing-operator", "fallback-operator", "invented-variable", "late-variable")
 """Kinds of which one line can have several."""
 
-ENDS_THE_RUN = ("half-parameters", "distributed")
+ENDS_THE_RUN = ("half-parameters", "distributed", "sparse-tensor")
 """Kinds whose error the run meets itself."""
 
 SAYS_CUDA = ("CUDA", "NVIDIA")
 
-LIMIT_OF_THE_TRACE = ("not linked with support for mps", "PyTorch is not linked", "mps:0")
+LIMITS = (
+    "not linked with support for mps",
+    "with arguments from the 'CPU' backend",
+    "with arguments from the 'SparseMPS' backend",
+)
+"""Errors of a stand-in for mps, not of a script."""
 
 
 @dataclass
@@ -58,13 +63,14 @@ def read_ledger(path: Path) -> Run:
     return Run(events=list(events.values()), **facts)
 
 
-def judge(run: Run, spots: list[Spot], how_it_ended: str | None) -> list[Finding]:
+def judge(run: Run, spots: list[Spot], how_it_ended: str | None, on_a_mac: bool) -> list[Finding]:
     """All findings, the worst first, then by place.
 
     Args:
         run: what the run saw.
         spots: what the text shows.
         how_it_ended: why the process was ended from outside, or ``None``.
+        on_a_mac: whether mps was a Mac's own, and no stand-in.
     """
     events = _real_faults(run, spots)
     found: dict[tuple, list] = {}
@@ -85,7 +91,7 @@ def judge(run: Run, spots: list[Spot], how_it_ended: str | None) -> list[Finding
         _finding(kind, detail, name, line, count)
         for (kind, name, line, _), (detail, count) in found.items()
     ]
-    findings += _of_the_run(run, findings, how_it_ended)
+    findings += _of_the_run(run, findings, how_it_ended, on_a_mac)
     return sorted(findings, key=_rank)
 
 
@@ -124,14 +130,16 @@ def _is_in(event: Event, spots: list[Spot]) -> bool:
     )
 
 
-def _of_the_run(run: Run, findings: list[Finding], how_it_ended: str | None) -> list[Finding]:
+def _of_the_run(
+    run: Run, findings: list[Finding], how_it_ended: str | None, on_a_mac: bool
+) -> list[Finding]:
     kinds = {f.kind for f in findings}
     more = []
     if run.ended == "error":
         explained = any(
             f.kind in ENDS_THE_RUN and (f.file, f.line) == (run.file, run.line) for f in findings
         ) or ("hardcoded-cuda" in kinds and any(word in run.error for word in SAYS_CUDA))
-        limit = run.pretends and any(text in run.error for text in LIMIT_OF_THE_TRACE)
+        limit = not on_a_mac and any(text in run.error for text in LIMITS)
         if not explained:
             kind = "untraceable" if limit else "script-error"
             more.append(_finding(kind, run.error, run.file, run.line))

@@ -194,9 +194,9 @@ KINDS: dict[str, Kind] = {
         "This comes from the script, or from what it needs, and not from the device.",
     ),
     "untraceable": Kind(
-        FAILS,
-        "the trace on the CPU could not follow the script here: {detail}",
-        "The rest was not examined. Use the software device (it needs a C++ compiler) or a Mac.",
+        HURTS,
+        "preflight's stand-in for mps cannot do this, and the run ended: {detail}",
+        "What comes after it was not examined. Run preflight on a Mac.",
     ),
 }
 """Every kind, by its slug."""

@@ -25,7 +25,7 @@ class Report:
         ran_on: ``"mps"``, ``"software mps"`` or ``"trace on the CPU"``.
         why_trace: why it was only traced although it need not have been; else ``None``.
         steps: optimizer steps that were watched.
-        stopped: why the run ended before the script did; else ``None``.
+        ended: how the run ended, in words.
         seconds: wall clock of the run.
         findings: the worst first.
     """
@@ -34,7 +34,7 @@ class Report:
     ran_on: str
     why_trace: str | None
     steps: int
-    stopped: str | None
+    ended: str
     seconds: float
     findings: list[Finding]
 
@@ -52,10 +52,9 @@ class Report:
 
     def show(self, console: Console) -> None:
         """Print the findings, those of one kind together with its remedy, and a verdict."""
-        stopped = f", stopped {self.stopped}" if self.stopped else ""
         console.print(
-            f"[bold]{escape(self.script)}[/] on: {self.ran_on}; {self.steps} steps watched in "
-            f"{self.seconds:.0f} s{stopped}",
+            f"[bold]{escape(self.script)}[/] on {self.ran_on}: {_count(self.steps, 'step')} in "
+            f"{self.seconds:.0f} s; {self.ended}",
             highlight=False,
         )
         if self.why_trace:
@@ -71,6 +70,9 @@ class Report:
 
     def _verdict(self) -> str:
         fails, hurts = len(self.of(FAILS)), len(self.of(HURTS))
+        unseen = {"untraceable", "no-training-step", "script-error"}
+        if unseen & {finding.kind for finding in self.findings} and not fails:
+            return "[yellow]Not all of it could be examined.[/]"
         if fails:
             more = f" {hurts} more would hurt." if hurts else ""
             return f"[bold red]It would fail on a Mac[/]: {_count(fails, 'fault')}.{more}"
