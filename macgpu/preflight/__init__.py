@@ -7,6 +7,7 @@ what need not run. :func:`examine` gives the report, :func:`command` is the comm
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -203,10 +204,8 @@ def _run(options: dict, environment: dict, seconds: float, folder: Path) -> str 
 
 def _end_session(process: subprocess.Popen) -> None:
     """End the process and whatever it started."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     process.wait()
 
 

@@ -19,13 +19,41 @@ from macgpu.preflight.gpu import KIND_OF_DTYPE, MPS, NARROWER, Gpu
 from macgpu.preflight.ledger import Ledger
 from macgpu.preflight.shapes import Shapes
 
-CONSTRUCTORS = (
-    "arange as_tensor asarray empty empty_permuted empty_strided eye full hann_window linspace "
-    "logspace rand randint randn randperm range scalar_tensor sparse_coo_tensor "
-    "sparse_csr_tensor tensor tril_indices triu_indices zeros"
-).split()
-LIKE = "empty_like full_like ones_like rand_like randint_like randn_like zeros_like".split()
-NEW = "new_empty new_empty_strided new_full new_ones new_tensor new_zeros".split()
+CONSTRUCTORS = [
+    "arange",
+    "as_tensor",
+    "asarray",
+    "empty",
+    "empty_permuted",
+    "empty_strided",
+    "eye",
+    "full",
+    "hann_window",
+    "linspace",
+    "logspace",
+    "rand",
+    "randint",
+    "randn",
+    "randperm",
+    "range",
+    "scalar_tensor",
+    "sparse_coo_tensor",
+    "sparse_csr_tensor",
+    "tensor",
+    "tril_indices",
+    "triu_indices",
+    "zeros",
+]
+LIKE = [
+    "empty_like",
+    "full_like",
+    "ones_like",
+    "rand_like",
+    "randint_like",
+    "randn_like",
+    "zeros_like",
+]
+NEW = ["new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros"]
 
 
 class Devices:

@@ -10,12 +10,20 @@ from macgpu import variables
 from macgpu.preflight.source import Part, Program
 
 NEEDS_CUDA = frozenset(
-    "synchronize set_device current_device get_device_name get_device_capability "
-    "reset_peak_memory_stats mem_get_info current_stream".split()
+    [
+        "synchronize",
+        "set_device",
+        "current_device",
+        "get_device_name",
+        "get_device_capability",
+        "reset_peak_memory_stats",
+        "mem_get_info",
+        "current_stream",
+    ]
 )
 """Functions of torch.cuda that raise where there is no CUDA."""
 
-TAKES_DEVICE = frozenset("device to set_default_device set_default_tensor_type".split())
+TAKES_DEVICE = frozenset(["device", "to", "set_default_device", "set_default_tensor_type"])
 """Functions whose first argument may be a device."""
 
 

@@ -25,9 +25,23 @@ NOT_ON_A_MAC = (
 """Parts of names of operators that only this machine's torch picks, and a Mac's never meets."""
 
 MIXES = frozenset(
-    "copy_ _to_copy _copy_from set_ index index_put index_put_ _index_put_impl_ _unsafe_index "
-    "_unsafe_index_put _pack_padded_sequence _pack_padded_sequence_backward "
-    "_pad_packed_sequence _ctc_loss _foreach_copy_".split()
+    [
+        "copy_",
+        "_to_copy",
+        "_copy_from",
+        "set_",
+        "index",
+        "index_put",
+        "index_put_",
+        "_index_put_impl_",
+        "_unsafe_index",
+        "_unsafe_index_put",
+        "_pack_padded_sequence",
+        "_pack_padded_sequence_backward",
+        "_pad_packed_sequence",
+        "_ctc_loss",
+        "_foreach_copy_",
+    ]
 )
 """Operators that take tensors of both devices."""
 

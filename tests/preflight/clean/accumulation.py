@@ -12,7 +12,9 @@ stem, body, head = nn.Linear(6, 12), nn.Sequential(nn.Linear(12, 12), nn.SiLU())
 model = nn.ModuleList([stem, body, head]).to(device)
 ema = copy.deepcopy(model)
 optimizer = torch.optim.AdamW(model.parameters())
-loader = DataLoader(TensorDataset(torch.randn(48, 6), torch.randn(48, 1)), batch_size=4, shuffle=True)
+loader = DataLoader(
+    TensorDataset(torch.randn(48, 6), torch.randn(48, 1)), batch_size=4, shuffle=True
+)
 for epoch in range(2):
     running = torch.zeros((), device=device)
     for index, (x, y) in enumerate(loader):

@@ -16,7 +16,7 @@ encoder = nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 4))
 decoder = nn.Sequential(nn.Linear(2, 12), nn.ReLU(), nn.Linear(12, 16))
 optimizer = torch.optim.RMSprop([*encoder.parameters(), *decoder.parameters()])
 pictures = torch.rand(64, 16)
-for step in range(8):
+for _ in range(8):
     batch = pictures[torch.randint(0, 64, (16,))]
     mean, log_variance = encoder(batch).chunk(2, dim=1)
     code = mean + torch.randn_like(mean) * (0.5 * log_variance).exp()

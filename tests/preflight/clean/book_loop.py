@@ -1,10 +1,11 @@
 """The book's own training loop on the shipped pictures."""
 
 import torch
+from torch import nn
+
 from macgpu.data import Batches, fashion_subset
 from macgpu.device import pick, seed_everything
 from macgpu.train import accuracy, fit
-from torch import nn
 
 seed_everything(0)
 device = pick("auto")

@@ -7,7 +7,9 @@ from torch import nn
 device = torch.device("mps")
 model = nn.Sequential(nn.Linear(10, 16), nn.ReLU(), nn.Linear(16, 8)).to(device)
 temperature = nn.Parameter(torch.tensor(0.1, device=device))
-optimizer = torch.optim.SGD([*model.parameters(), temperature], lr=0.05, nesterov=True, momentum=0.9)
+optimizer = torch.optim.SGD(
+    [*model.parameters(), temperature], lr=0.05, nesterov=True, momentum=0.9
+)
 data = torch.randn(40, 10)
 diagonal = torch.eye(16, dtype=torch.bool, device=device)
 for step in range(6):

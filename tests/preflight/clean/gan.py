@@ -6,7 +6,11 @@ from torch import nn
 
 device = torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 generator = nn.Sequential(
-    nn.ConvTranspose2d(8, 4, 4), nn.BatchNorm2d(4), nn.ReLU(), nn.ConvTranspose2d(4, 1, 2, 2), nn.Tanh()
+    nn.ConvTranspose2d(8, 4, 4),
+    nn.BatchNorm2d(4),
+    nn.ReLU(),
+    nn.ConvTranspose2d(4, 1, 2, 2),
+    nn.Tanh(),
 ).to(device)
 discriminator = nn.Sequential(
     nn.Conv2d(1, 4, 4, 2, 1), nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(64, 1)

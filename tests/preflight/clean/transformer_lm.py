@@ -15,7 +15,9 @@ class Block(nn.Module):
         self.heads = heads
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+        )
 
     def forward(self, x):
         batch, length, width = x.shape
@@ -36,7 +38,9 @@ class Model(nn.Module):
         self.head.weight = self.tokens.weight
 
     def forward(self, tokens):
-        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
+        x = self.tokens(tokens) + self.positions(
+            torch.arange(tokens.shape[1], device=tokens.device)
+        )
         for block in self.blocks:
             x = block(x)
         return self.head(x)
@@ -44,7 +48,9 @@ class Model(nn.Module):
 
 model = Model().to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
-schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1, (s + 1) / 5) * math.exp(-s))
+schedule = torch.optim.lr_scheduler.LambdaLR(
+    optimizer, lambda s: min(1, (s + 1) / 5) * math.exp(-s)
+)
 text = torch.randint(0, 32, (200,))
 for step in range(12):
     starts = torch.randint(0, 180, (4,)).tolist()

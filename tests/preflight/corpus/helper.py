@@ -7,4 +7,5 @@ TABLE = torch.arange(12.0).reshape(4, 3)
 
 
 def features(step):
-    return torch.take(TABLE.to(DEVICE), torch.arange(3).to(DEVICE) + 3 * step)  # expect: missing-operator
+    places = torch.arange(3).to(DEVICE) + 3 * step
+    return torch.take(TABLE.to(DEVICE), places)  # expect: missing-operator

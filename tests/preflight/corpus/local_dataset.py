@@ -28,7 +28,9 @@ def main():
         persistent_workers=True,
     )
     rows = [(torch.randn(1), torch.randn(1)) for _ in range(32)]
-    odd = DataLoader(rows, 8, num_workers=1, collate_fn=lambda r: default_collate(r))  # expect: worker-cannot-load
+    odd = DataLoader(  # expect: worker-cannot-load
+        rows, 8, num_workers=1, collate_fn=lambda rows: default_collate(rows)
+    )
     model = nn.Linear(1, 1).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for loader in (plain, tidy, odd):

@@ -8,7 +8,7 @@ model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2)).to(device)
 optimizer = torch.optim.Adam(model.parameters())
 inputs, labels = torch.randn(16, 8, device=device), torch.randint(0, 2, (16,), device=device)
 losses, history, best = [], [], 1e9
-for step in range(20):
+for _ in range(20):
     logits = model(inputs)
     loss = nn.functional.cross_entropy(logits, labels)
     if torch.isnan(loss):  # expect: sync-in-step

@@ -25,7 +25,8 @@ tokens = torch.randint(0, 20, (4, 9), device=device)
 tags = torch.randint(0, 4, (4, 9))
 for _ in range(4):
     logits = model(tokens)
-    loss = nn.functional.cross_entropy(logits.flatten(0, 1), tags.flatten())  # expect: mixed-devices
+    logits, tags = logits.flatten(0, 1), tags.flatten()
+    loss = nn.functional.cross_entropy(logits, tags)  # expect: mixed-devices
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
