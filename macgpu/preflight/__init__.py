@@ -38,9 +38,8 @@ CHILD = "import json, sys; from macgpu.preflight.child import main; main(json.lo
 SETTINGS = {
     # The run has to go on after an operator without a kernel.
     variables.FALLBACK: "1",
-    # Compiled code would hide its operators from the watch.
+    # torch.jit would hide its operators from the watch, as torch.compile would.
     "PYTORCH_JIT": "0",
-    "TORCHDYNAMO_DISABLE": "1",
 }
 
 CONTEXT_SETTINGS = {"allow_interspersed_args": False}

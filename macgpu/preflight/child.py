@@ -7,6 +7,7 @@ import os
 import runpy
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -63,6 +64,9 @@ def main(options: dict) -> None:
     cuda.install(ledger, gpu, cuda_is_there=not program.knows_mps)
     loaders.install(ledger, gpu, program)
     _count_steps(ledger, environment, options["steps"])
+    # Compiled code would hide its operators from the watch.
+    torch.compile = _leave_uncompiled
+    torch.nn.Module.compile = lambda *_args, **_named: None
 
     sys.argv = [options["script"], *options["arguments"]]
     sys.path[0] = str(program.path.parent)
@@ -112,6 +116,10 @@ class _Shell:
 
     def __getattr__(self, _name: str):
         return lambda *_args, **_named: None
+
+
+def _leave_uncompiled(model: Callable | None = None, **_named: object) -> Callable:
+    return (lambda function: function) if model is None else model
 
 
 def _count_steps(ledger: Ledger, environment: Environment, wanted: int) -> None:

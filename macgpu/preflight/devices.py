@@ -55,6 +55,15 @@ LIKE = [
 ]
 NEW = ["new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros"]
 
+READS = {
+    "item": ".item()",
+    "__bool__": "bool() of a tensor, or if",
+    "__float__": "float() of a tensor",
+    "__int__": "int() of a tensor",
+    "__index__": "a tensor as an index",
+}
+"""Methods of ``Tensor`` that give its value to Python."""
+
 
 class Devices:
     """The replaced functions; :meth:`install` puts them in place."""
@@ -74,6 +83,8 @@ class Devices:
         for name in ("to", "cpu", "cuda", "numpy", "tolist", "pin_memory", "copy_"):
             replacement = getattr(self, f"_tensor_{name}")
             setattr(Tensor, name, _method(replacement, getattr(Tensor, name)))
+        for name, call in READS.items():
+            setattr(Tensor, name, self._reading(getattr(Tensor, name), call))
 
     def read(self, device: object) -> torch.device | None:
         """A device as a script gives it; ``cuda`` is noted and read as mps."""
@@ -121,6 +132,15 @@ class Devices:
             return tensor.requires_grad_() if requires_grad else tensor
 
         return construct
+
+    def _reading(self, original: Callable, call: str) -> Callable:
+        @functools.wraps(original)
+        def read(tensor: Tensor) -> object:
+            if self.gpu.holds(tensor):
+                self._note_wait(call)
+            return original(tensor)
+
+        return read
 
     def _decided(self, tensor: Tensor) -> Tensor:
         if self.gpu.pretends and pretend.is_undecided(tensor):

@@ -49,12 +49,10 @@ STAYS_ON_CPU = {"_pack_padded_sequence": 1, "_pad_packed_sequence": 1}
 """Which result of an operator lies on the CPU whatever the device."""
 
 WAITS = {
-    "_local_scalar_dense": "a tensor's value is read (.item(), float(), bool(), if or print)",
     "nonzero": "nonzero()",
     "masked_select": "masked_select()",
     "equal": "torch.equal()",
     "allclose": "torch.allclose()",
-    "is_nonzero": "bool() of a tensor",
     "_unique": "unique()",
     "_unique2": "unique()",
     "unique_dim": "unique()",
@@ -62,7 +60,8 @@ WAITS = {
     "repeat_interleave": "repeat_interleave() without output_size",
     "bincount": "bincount()",
 }
-"""Operators that need the result before Python can go on."""
+"""Operators that need the result before Python can go on; ``devices`` watches the reading of
+values, which some operators do on the CPU only."""
 
 
 class Watch(TorchDispatchMode):
