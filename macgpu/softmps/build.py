@@ -118,7 +118,7 @@ def _compile_into(folder: Path, torch: Torch) -> None:
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             objects = [str(path) for path in threads.map(compile_one, sources)]
         libraries = [f"-L{torch.folder / 'lib'}", "-ltorch_cpu", "-ltorch", "-lc10"]
-        _run([compiler, "-shared", *objects, *libraries, "-o", str(work / "device.so")])
+        _run([compiler, "-shared", "-Wl,-z,defs", *objects, *libraries, "-o", str(work / "device.so")])
         # Its symbols have to be seen, to come before torch's.
         shim = [flag for flag in FLAGS if flag != "-fvisibility=hidden"]
         source = str(SOURCES / "accelerator.cpp")

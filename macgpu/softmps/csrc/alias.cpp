@@ -125,9 +125,12 @@ const Aliases::Pair* Aliases::with_storage(const c10::StorageImpl* cpu_storage) 
 }
 
 at::Tensor Aliases::to_mps(const at::Tensor& result) {
-  if (!result.defined() || !result.is_cpu() || !result.has_storage()) {
+  if (!result.defined() || !result.is_cpu()) {
     return result;
   }
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      result.layout() == c10::kStrided, "The software MPS device has no tensors of layout ",
+      result.layout(), "; a Mac has sparse COO and CSR ones.");
   for (const auto& [cpu, mps] : pairs_) {
     if (cpu.unsafeGetTensorImpl() == result.unsafeGetTensorImpl()) {
       return mps;

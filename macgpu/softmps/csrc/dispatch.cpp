@@ -9,9 +9,10 @@
 #include <caffe2/core/common.h>
 #include <torch/library.h>
 
+#include <array>
 #include <cstdlib>
+#include <optional>
 #include <string>
-#include <vector>
 
 namespace softmps {
 namespace {
@@ -118,17 +119,26 @@ void refuse_without_cpu_kernel(const c10::OperatorHandle& op, Stack* /*stack*/) 
       "has no CPU kernel to run it with.");
 }
 
+// Operators with one kernel for all devices, which looks the device's part up in a table that a
+// torch built without MPS leaves empty.
+constexpr std::array kGeneric{"ldexp.Tensor", "ldexp_", "ldexp.out"};
+
+std::optional<c10::OperatorHandle> find(const std::string& name) {
+  const auto dot = name.find('.');
+  return c10::Dispatcher::singleton().findOp(
+      {"aten::" + name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
+}
+
 // names: those of the table. kernels.cpp has registered some of them before.
 void register_operators(c10::List<std::string> names, c10::List<std::string> elementwise) {
-  static std::vector<torch::Library> registered;
   for (const std::string& name : elementwise) {
     declare_elementwise(name);
   }
-  torch::Library aten(torch::Library::IMPL, "aten", c10::DispatchKey::MPS, __FILE__, __LINE__);
+  // Lives as long as the process: kernels go with the library that registered them.
+  static torch::Library aten(
+      torch::Library::IMPL, "aten", c10::DispatchKey::MPS, __FILE__, __LINE__);
   for (const std::string& name : names) {
-    const auto dot = name.find('.');
-    const auto op = c10::Dispatcher::singleton().findOp(
-        {"aten::" + name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
+    const auto op = find(name);
     if (!op || op->hasKernelForDispatchKey(c10::DispatchKey::MPS)) {
       continue;
     }
@@ -139,7 +149,12 @@ void register_operators(c10::List<std::string> names, c10::List<std::string> ele
           name.c_str(), torch::CppFunction::makeFromBoxedFunction<&refuse_without_cpu_kernel>());
     }
   }
-  registered.push_back(std::move(aten));
+  for (const char* name : kGeneric) {
+    const auto op = find(name);
+    if (op && op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd)) {
+      aten.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
+    }
+  }
 }
 
 TORCH_LIBRARY(macgpu_softmps, library) {

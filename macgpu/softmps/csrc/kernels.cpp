@@ -10,9 +10,9 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
+#include <ATen/ops/_fused_rms_norm.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
-#include <ATen/ops/_scaled_dot_product_attention_math_for_mps.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
@@ -125,20 +125,20 @@ std::tuple<Tensor, Tensor, Tensor> linear_backward(
     std::array<bool, 3> wanted) {
   Aliases aliases;
   CpuKernelScope scope;
-  auto x = aliases.to_cpu(input);
-  auto grad = aliases.to_cpu(grad_output);
+  const auto x = aliases.to_cpu(input);
+  const auto grad = aliases.to_cpu(grad_output);
   auto w = aliases.to_cpu(weight);
   if (w.dim() == 1) {
     w = w.unsqueeze(0);
-    grad = grad.unsqueeze(-1);
   }
-  const auto rows = grad.reshape({-1, grad.size(-1)});
+  const auto count = c10::multiply_integers(x.sizes().slice(0, x.dim() - 1));
+  const auto rows = grad.reshape({count, w.size(0)});
   Tensor grad_input, grad_weight, grad_bias;
   if (wanted[0]) {
     grad_input = aliases.to_mps(rows.mm(w.conj()).view(x.sizes()));
   }
   if (wanted[1]) {
-    const auto x_rows = x.reshape({-1, x.size(-1)});
+    const auto x_rows = x.reshape({count, w.size(1)});
     grad_weight = aliases.to_mps(rows.t().mm(x_rows.conj()).view(weight.sizes()));
   }
   if (wanted[2]) {
@@ -273,6 +273,21 @@ Tensor scaled_dot_product_attention(
       query, key, value, mask, dropout, causal, std::nullopt, scale, grouped));
 }
 
+// Its MPS kernel has no backward: a torch built with MPS computes the norm from its parts where
+// gradients are needed, a torch built without does not know to.
+std::tuple<Tensor, Tensor> fused_rms_norm(const Tensor& input, IntArrayRef normalized_shape,
+                                          const std::optional<Tensor>& weight,
+                                          std::optional<double> eps) {
+  if (at::GradMode::is_enabled() &&
+      (input.requires_grad() || (weight && weight->requires_grad()))) {
+    // The CPU key has no kernel of its own: what it finds is the composition, for any device.
+    return at::_ops::_fused_rms_norm::redispatch(
+        c10::DispatchKeySet(c10::DispatchKey::CPU), input, normalized_shape, weight, eps);
+  }
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return at::_fused_rms_norm(input, normalized_shape, weight, eps);
+}
+
 TORCH_LIBRARY_IMPL(aten, MPS, library) {
   library.impl("empty.memory_format", &empty);
   library.impl("empty_strided", &empty_strided);
@@ -314,6 +329,7 @@ TORCH_LIBRARY_IMPL(aten, MPS, library) {
 }
 
 TORCH_LIBRARY_IMPL(aten, AutogradMPS, library) {
+  library.impl("_fused_rms_norm", &fused_rms_norm);
   library.impl("scaled_dot_product_attention", &scaled_dot_product_attention);
 }
 
