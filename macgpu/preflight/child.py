@@ -82,7 +82,6 @@ def main(options: dict) -> None:
         said = error.code if isinstance(error.code, str) else None
         ended = {"ended": "exit", "status": status, "said": said}
     except BaseException as error:  # noqa: BLE001 - whatever ends the script is the report's
-        traceback.print_exc()
         ended = {"ended": "error", **_describe(error, ledger)}
     if ledger.step == 0:
         environment.check_ratios()

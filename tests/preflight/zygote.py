@@ -51,7 +51,7 @@ def serve() -> None:
         process = os.fork()
         if process == 0:
             quiet = os.open(os.devnull, os.O_RDWR)
-            for stream in (0, 1, 2) if not os.environ.get("LOUD") else (0, 1):
+            for stream in (0, 1, 2):
                 os.dup2(quiet, stream)
             main(json.loads(line))
         _, status = os.waitpid(process, 0)
