@@ -1,0 +1,149 @@
+"""Compiles the device, once for each torch and each state of the sources.
+
+The compiled files lie in the user's cache: `$XDG_CACHE_HOME/macgpu/softmps/torch-VERSION-HASH/`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import platform
+import runpy
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from macgpu.softmps import SoftMPSUnavailable
+
+SOURCES = Path(__file__).parent / "csrc"
+# The first torch with all that the sources use, and the first that nobody has tried.
+OLDEST, TOO_NEW = (2, 11), (2, 15)
+# Warnings of torch's headers are not ours; -O1 compiles in half the time of -O2, and what takes
+# time when the device runs is in torch's kernels.
+FLAGS = ["-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-w"]
+
+
+@dataclass(frozen=True)
+class Build:
+    """The compiled device."""
+
+    device: Path  # loaded into torch
+    accelerator: Path  # preloaded into the process
+    operators: Path  # JSON: the operators to register
+
+
+@dataclass(frozen=True)
+class Torch:
+    """The installed torch, known without importing it."""
+
+    folder: Path
+    version: str
+
+
+def installed_torch() -> Torch:
+    """Raises SoftMPSUnavailable where there is no torch, or one that the device does not know."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise SoftMPSUnavailable("The software MPS device needs torch, which is not installed.")
+    folder = Path(spec.origin).parent
+    version = runpy.run_path(str(folder / "version.py"))["__version__"]
+    if not OLDEST <= tuple(int(part) for part in version.split(".")[:2]) < TOO_NEW:
+        raise SoftMPSUnavailable(
+            "The software MPS device supports torch "
+            f"{OLDEST[0]}.{OLDEST[1]} to {TOO_NEW[0]}.{TOO_NEW[1] - 1}, not {version}."
+        )
+    return Torch(folder, version)
+
+
+def ensure_built() -> Build:
+    """The compiled device for the installed torch, compiled now if it was not before.
+
+    Raises SoftMPSUnavailable: not on Linux, no g++, an unsupported torch, a failed compilation.
+    """
+    if sys.platform != "linux":
+        raise SoftMPSUnavailable(f"The software MPS device runs on Linux, not on {sys.platform}.")
+    torch = installed_torch()
+    folder = _cache() / f"torch-{torch.version}-{_digest(torch)}"
+    build = Build(folder / "device.so", folder / "accelerator.so", folder / "operators.json")
+    if not folder.exists():
+        _cache().mkdir(parents=True, exist_ok=True)
+        # Of two processes that find nothing, the second waits for the first.
+        with (_cache() / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                _compile_into(folder, torch)
+    return build
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "macgpu" / "softmps"
+
+
+def _digest(torch: Torch) -> str:
+    digest = hashlib.sha256()
+    table = Path(__file__).parents[1] / "operators.py"
+    for path in [*sorted(SOURCES.iterdir()), table, torch.folder / "version.py"]:
+        digest.update(path.read_bytes())
+    digest.update(repr((FLAGS, platform.machine())).encode())
+    return digest.hexdigest()[:16]
+
+
+def _compile_into(folder: Path, torch: Torch) -> None:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        raise SoftMPSUnavailable("The software MPS device needs g++ to compile itself.")
+    print(
+        f"Compiling the software MPS device for torch {torch.version} (once, up to a minute) ...",
+        file=sys.stderr,
+    )
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        work = Path(temporary) / "build"
+        work.mkdir()
+        sources = sorted(path for path in SOURCES.glob("*.cpp") if path.stem != "accelerator")
+        include = [f"-I{torch.folder / 'include'}"]
+
+        def compile_one(source: Path) -> Path:
+            target = work / f"{source.stem}.o"
+            _run([compiler, *FLAGS, *include, "-c", str(source), "-o", str(target)])
+            return target
+
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            objects = [str(path) for path in threads.map(compile_one, sources)]
+        libraries = [f"-L{torch.folder / 'lib'}", "-ltorch_cpu", "-ltorch", "-lc10"]
+        _run([compiler, "-shared", "-Wl,-z,defs", *objects, *libraries, "-o", str(work / "device.so")])
+        # Its symbols have to be seen, to come before torch's.
+        shim = [flag for flag in FLAGS if flag != "-fvisibility=hidden"]
+        source = str(SOURCES / "accelerator.cpp")
+        _run([compiler, *shim, *include, "-shared", source, "-o", str(work / "accelerator.so")])
+        for path in objects:
+            Path(path).unlink()
+        _write_operators(work / "operators.json")
+        # In place in one step, so that no process sees half of it.
+        work.rename(folder)
+
+
+def _write_operators(path: Path) -> None:
+    # Read here and not when the device is loaded: parsing the list takes half a second.
+    from macgpu.operators import native_names, operators
+
+    names = sorted(native_names())
+    elementwise = [name for name in names if operators()[name].elementwise]
+    path.write_text(json.dumps({"names": names, "elementwise": elementwise}))
+
+
+def _run(command: list[str]) -> None:
+    # Not into the compiler: it needs no accelerator.
+    variables = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        errors = [line for line in done.stderr.splitlines() if "error" in line]
+        reason = errors[0] if errors else done.stderr.strip().split("\n")[-1]
+        raise SoftMPSUnavailable(f"The software MPS device does not compile: {reason}")

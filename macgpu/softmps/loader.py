@@ -1,0 +1,62 @@
+"""What torch calls at the end of `import torch`: the entry point of the group torch.backends."""
+
+from __future__ import annotations
+
+import json
+from typing import NoReturn
+
+from macgpu.softmps import SoftMPSUnavailable, is_active
+
+NAME = "Software MPS device (Linux, CPU kernels)"
+
+
+def load() -> None:
+    """Turns "mps" into the software device, if the process was started for it.
+
+    Raises SoftMPSUnavailable.
+    """
+    if not is_active():
+        return
+    import torch
+
+    from macgpu.softmps.build import ensure_built
+
+    build = ensure_built()
+    torch.ops.load_library(build.device)
+    table = json.loads(build.operators.read_text())
+    torch.ops.macgpu_softmps.register_operators(table["names"], table["elementwise"])
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None or accelerator.type != "mps":
+        raise SoftMPSUnavailable(
+            "The software MPS device has to be started with `macgpu softmps run -- COMMAND`."
+        )
+    _complete_python_side(torch)
+
+
+def _complete_python_side(torch) -> None:
+    """What `torch.backends.mps` and `torch.mps` expect of a torch that was built with MPS."""
+    native = torch._C
+    native._has_mps = True
+    native._mps_get_name = lambda: NAME
+    native._mps_get_core_count = lambda: 0
+    for name in ("_mps_compileShader", "_mps_loadMetalllib", "_mps_loadMetallibFromPath"):
+        setattr(native, name, _refuse_metal)
+    _let_storages_be_made(torch)
+    # These remember their first answer, and torch may have asked while it was being imported.
+    torch.backends.mps.is_available.cache_clear()
+
+
+def _let_storages_be_made(torch) -> None:
+    """`torch.load` makes storages by themselves, which a torch built without MPS cannot for mps."""
+    make = torch.UntypedStorage.__new__
+
+    def new(cls, *args, device=None, **options):
+        if device is None or torch.device(device).type != "mps" or not isinstance(args[0], int):
+            return make(cls, *args, **options, **({} if device is None else {"device": device}))
+        return torch.empty(args[0], dtype=torch.uint8, device=device).untyped_storage()
+
+    torch.UntypedStorage.__new__ = new
+
+
+def _refuse_metal(_source: object) -> NoReturn:
+    raise RuntimeError("The software MPS device cannot compile or run Metal shaders.")

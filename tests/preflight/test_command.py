@@ -1,0 +1,242 @@
+"""The command as a reader meets it: its exit status, its one clear line for each bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+import macgpu.preflight as preflight
+from macgpu.preflight import PreflightError, examine
+
+from .test_corpus import HERE
+from .zygote import Zygote
+
+PROGRAM = """
+import sys, typer
+from macgpu.preflight import CONTEXT_SETTINGS, command
+app = typer.Typer()
+app.command(context_settings=CONTEXT_SETTINGS)(command)
+app()
+"""
+
+TRAIN = """
+import torch
+model = torch.nn.Linear(2, 1).to("mps")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def train(steps, extra=lambda loss: None):
+    for _ in range(steps):
+        loss = model(torch.ones(4, 2, device="mps")).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        extra(loss)
+"""
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
+        env=preflight._environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def zygote():
+    started = Zygote(preflight._environment())
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def report_of(tmp_path, monkeypatch, zygote):
+    """The report on a script with this text, traced in a fork."""
+
+    def report(text: str, *arguments: str, name: str = "train.py", **options: object):
+        monkeypatch.setattr(preflight, "_run", zygote.run)
+        path = tmp_path / name
+        path.write_text(text)
+        return examine(path, list(arguments), on="trace", **options)
+
+    return report
+
+
+def lines_of(report) -> list[str]:
+    return [f"{finding.kind}: {finding.message}" for finding in report.findings]
+
+
+def test_a_script_that_would_fail_exits_with_1_and_names_line_and_remedy():
+    done = run("--on", "trace", HERE / "corpus" / "mode_in_loss.py")
+    assert done.returncode == 1, done.stderr
+    assert "mode_in_loss.py:20  aten::mode has no MPS kernel" in done.stdout
+    assert "PYTORCH_ENABLE_MPS_FALLBACK=1" in done.stdout
+    assert "would fail on a Mac" in done.stdout
+
+
+def test_json_arguments_steps_and_strict(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(TRAIN + "import sys\ntrain(int(sys.argv[2]), lambda loss: loss.item())\n")
+    done = run("--on", "trace", "--json", "--strict", "--steps", "3", script, "--count", "9")
+    assert done.returncode == 2, done.stderr
+    report = json.loads(done.stdout)
+    assert report["steps"] == 3
+    (finding,) = report["findings"]
+    assert finding["kind"] == "sync-in-step"
+    assert finding["line"] == len(TRAIN.splitlines()) + 2
+    assert finding["count"] == 3
+
+
+def test_only_strict_turns_what_hurts_into_a_status(report_of):
+    report = report_of(TRAIN + "train(4, float)\n")
+    assert [finding.kind for finding in report.findings] == ["sync-in-step"]
+    assert report.exit_status(strict=False) == 0
+    assert report.exit_status(strict=True) == 2
+
+
+def test_a_script_that_runs_for_ever_is_ended(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("while True: pass\n")
+    report = examine(script, seconds=1, on="trace")
+    assert lines_of(report) == ["no-training-step: no optimizer step was seen after 1 s"]
+
+
+def test_what_was_seen_survives_a_crash(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        TRAIN + "import os, signal\n"
+        "def crash(loss):\n"
+        "    torch.mode(loss.reshape(1))\n"
+        "    os.kill(os.getpid(), signal.SIGSEGV)\n"
+        "train(2, crash)\n"
+    )
+    report = examine(script, on="trace")
+    assert [finding.kind for finding in report.findings] == ["missing-operator", "script-error"]
+    assert "SIGSEGV" in report.findings[1].message
+
+
+def test_no_process_of_the_script_outlives_the_run(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    script = tmp_path / "train.py"
+    endless = (
+        f"pipe = open({str(pipe)!r}, 'w')\n"
+        "print(1, file=pipe, flush=True)\n"
+        "print(2, flush=True)\n"
+        "while True: pass\n"
+    )
+    script.write_text(
+        "import subprocess, sys\n"
+        f"command = [sys.executable, '-c', {endless!r}]\n"
+        "subprocess.Popen(command, stdout=subprocess.PIPE).stdout.readline()\n"
+    )
+    examine(script, on="trace")
+    assert os.read(reader, 10) == b"1\n"
+    # The end of the pipe comes when the last process that holds it is gone.
+    os.set_blocking(reader, True)
+    ready, _, _ = select.select([reader], [], [], 30)
+    assert ready and os.read(reader, 10) == b""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import sys; sys.exit(3)", "script-error: the script stopped: it exited with status 3"),
+        ("import sys; sys.exit('no data')", "it exited with status 1: no data"),
+        ("raise ValueError('no such\\nfolder')", "the script stopped: ValueError: no such"),
+        ("import nosuchpackage", "ModuleNotFoundError: No module named 'nosuchpackage'"),
+        ("import torch; torch.ones(2).sum()", "no-training-step: no optimizer step was seen"),
+        ("import sys; sys.exit(0)", "no-training-step: no optimizer step was seen"),
+    ],
+)
+def test_a_script_that_does_not_train_gets_one_clear_line(report_of, text, said):
+    (line,) = lines_of(report_of(text))
+    assert said in line and "\n" not in line
+
+
+def test_the_line_of_the_scripts_own_error_is_given(report_of):
+    report = report_of("def f():\n    raise KeyError('x')\n\nf()\n")
+    assert report.findings[0].line == 2
+
+
+def test_a_process_that_the_script_starts_is_noted(report_of):
+    report = report_of(
+        "import multiprocessing\n"
+        "if __name__ == '__main__':\n"
+        "    p = multiprocessing.Process(target=print)\n"
+        "    p.start()\n"
+        "    p.join()\n"
+    )
+    assert ("unwatched-process", 4) in [(f.kind, f.line) for f in report.findings]
+
+
+def test_except_does_not_keep_the_run_going(report_of):
+    text = (
+        TRAIN + "while True:\n    try:\n        train(1)\n    except BaseException:\n        pass\n"
+    )
+    assert report_of(text, steps=2).steps == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("train.py", None, "train.py does not exist"),
+        ("train.py", "def f(:\n", "train.py:1 is not valid Python"),
+        ("train.py", b"\xff\xfe\x00", "train.py cannot be read as text"),
+        ("lesson.ipynb", "not json", "lesson.ipynb is not a notebook"),
+        ("lesson.ipynb", "[1]", "lesson.ipynb is not a notebook"),
+        (
+            "lesson.ipynb",
+            json.dumps({"cells": [{"cell_type": "code", "source": ["x = 1\n", "y = = 2"]}]}),
+            "lesson.ipynb, cell 1, line 2 is not valid Python",
+        ),
+    ],
+)
+def test_what_is_no_program_is_refused_in_one_line(tmp_path, name, content, said):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(PreflightError) as error:
+        examine(path, on="trace")
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_command_says_it_in_one_line_and_exits_with_1(tmp_path):
+    done = run(tmp_path / "missing.py")
+    assert done.returncode == 1
+    assert done.stderr == "macgpu preflight: missing.py does not exist\n"
+
+
+def test_torch_that_is_too_old_or_missing_is_named(monkeypatch):
+    monkeypatch.setattr(metadata, "version", lambda _name: "2.3.1+cu121")
+    with pytest.raises(PreflightError, match=r"torch 2\.3\.1\+cu121 is too old: .* 2\.8"):
+        examine(HERE / "clean" / "gan.py")
+
+    def missing(_name):
+        raise metadata.PackageNotFoundError
+
+    monkeypatch.setattr(metadata, "version", missing)
+    with pytest.raises(PreflightError, match="torch is not installed"):
+        examine(HERE / "clean" / "gan.py")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the software device is Linux's")
+def test_without_a_compiler_the_script_is_traced_and_the_reason_given(
+    monkeypatch, tmp_path, zygote
+):
+    monkeypatch.setattr(preflight, "_run", zygote.run)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", os.devnull)
+    report = examine(HERE / "clean" / "gan.py")
+    assert report.ran_on == "trace on the CPU"
+    assert report.why_trace
+    with pytest.raises(PreflightError):
+        examine(HERE / "clean" / "gan.py", on="soft")
