@@ -1,4 +1,4 @@
-"""The command line: ``macgpu run``, ``macgpu site``, ``macgpu doctor``.
+"""The command line: ``macgpu run``, ``site``, ``doctor``, ``preflight`` and ``softmps run``.
 
 What takes long to import is imported by the command that needs it.
 """
@@ -6,10 +6,12 @@ What takes long to import is imported by the command that needs it.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from macgpu import preflight
 from macgpu.machine import DEVICES
 from macgpu.publish.book import PROFILES, BookError, find_book
 
@@ -41,18 +43,24 @@ def main() -> None:
         sys.exit(1)
 
 
+BuildFolder = Annotated[
+    Path | None, typer.Option("--build", help="The folder to build in; _build by default.")
+]
+
+
 @app.command()
 def run(
     chapter: Annotated[str, typer.Option(help="One chapter, by number or name.")] = "",
     profile: Annotated[str, typer.Option(help="smoke, quick or full.")] = "quick",
     device: Annotated[str, typer.Option(help="auto, mps, cuda or cpu.")] = "auto",
+    build: BuildFolder = None,
 ) -> None:
     """Execute the chapters that changed, with papermill, and check them."""
     if profile not in PROFILES:
         raise BookError(f"no profile {profile!r}: choose {', '.join(PROFILES)}")
     if device not in ("auto", *DEVICES):
         raise BookError(f"no device {device!r}: choose auto, {', '.join(DEVICES)}")
-    book = find_book()
+    book = find_book(build=build)
     chapters = [book.chapter(chapter)] if chapter else book.chapters()
     book.require_writable()
     if device != "auto":
@@ -70,11 +78,11 @@ def run(
 
 
 @app.command()
-def site() -> None:
+def site(build: BuildFolder = None) -> None:
     """Build the site from the executed chapters."""
     from macgpu.publish.site import build_site
 
-    book = find_book()
+    book = find_book(build=build)
     book.require_writable()
     built = build_site(book)
     print("the site is built:" if built else "the site is up to date:")
@@ -93,6 +101,27 @@ def doctor(
     print(doctor.as_json(facts, checks) if as_json else doctor.as_text(checks))
     if not doctor.can_train(checks):
         raise typer.Exit(1)
+
+
+app.command("preflight", context_settings=preflight.CONTEXT_SETTINGS)(preflight.command)
+
+softmps_app = typer.Typer(no_args_is_help=True, help="The software MPS device, on Linux.")
+app.add_typer(softmps_app, name="softmps")
+
+
+@softmps_app.command("run", context_settings=preflight.CONTEXT_SETTINGS)
+def softmps_run(
+    command: Annotated[list[str], typer.Argument(help="The command, after --.")],
+) -> None:
+    """Run a command with "mps" being the software device: it checks, and measures nothing."""
+    from macgpu import softmps
+
+    try:
+        status = softmps.run(command)
+    except softmps.SoftMPSUnavailableError as error:
+        _complain(str(error))
+        raise typer.Exit(1) from None
+    raise typer.Exit(status)
 
 
 def _require_device(name: str) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from macgpu import softmps
 from macgpu.machine import DEVICES, explain_missing_mps, read_machine
 
 
@@ -160,5 +161,6 @@ def describe(device: torch.device) -> str:
         return torch.cuda.get_device_name(0)
     machine = read_machine()
     if device.type == "mps":
-        return f"{machine.chip} GPU"
+        # Its own name, so that nothing computed there can pass for a Mac's.
+        return softmps.NAME if softmps.is_active() else f"{machine.chip} GPU"
     return f"{machine.chip}, {machine.cores} cores"

@@ -13,11 +13,15 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 
+import pandas as pd
 import yaml
 
 # `embedding_renorm_` is registered as a fallback to the CPU, `_slow_conv2d_forward` as an error:
 # the binary has them under the MPS key, the list has not.
 EXTRAS = frozenset({"_slow_conv2d_forward", "embedding_renorm_"})
+
+
+HISTORY = Path(__file__).resolve().parent.parent / "data" / "torch-versions" / "operators.csv"
 
 
 class Kind(str, Enum):
@@ -36,6 +40,7 @@ class Operator:
     name: str
     kind: Kind
     elementwise: bool  # iterates over its tensors element by element, with broadcasting
+    on_cuda: bool  # has a CUDA kernel
 
 
 def native_functions_path() -> Path:
@@ -72,11 +77,18 @@ def native_names() -> frozenset[str]:
     return frozenset(native) | (EXTRAS & operators().keys())
 
 
+def history() -> pd.DataFrame:
+    """Counts by torch version, a row each: torch, total, native, composed, generic, missing, cuda
+    (with a CUDA kernel), both. Source: data/torch-versions/README.md."""
+    return pd.read_csv(HISTORY, dtype={"torch": str})
+
+
 def _classify(name: str, entry: dict, by_name: dict[str, dict]) -> Operator:
     # A structured operator is implemented once, in its `out` form; the others delegate to it.
     structured = by_name[entry["structured_delegate"]] if "structured_delegate" in entry else entry
     keys = _dispatch_keys(entry)
-    if "MPS" in keys | _dispatch_keys(structured):
+    kernels = keys | _dispatch_keys(structured)
+    if "MPS" in kernels:
         kind = Kind.NATIVE
     elif not keys and structured is entry or "CompositeImplicitAutograd" in keys:
         kind = Kind.COMPOSED
@@ -89,7 +101,7 @@ def _classify(name: str, entry: dict, by_name: dict[str, dict]) -> Operator:
         "pointwise" in ([tags] if isinstance(tags, str) else tags)
         or structured.get("structured_inherits") == "TensorIteratorBase"
     )
-    return Operator(name, kind, elementwise)
+    return Operator(name, kind, elementwise, "CUDA" in kernels)
 
 
 def _dispatch_keys(entry: dict) -> set[str]:

@@ -165,11 +165,11 @@ def _device(on: str, base: dict[str, str]) -> tuple[dict[str, str], bool | None,
         return base, True, "trace on the CPU", None
     if is_mac and on != "soft":
         return base, None if on == "auto" else False, "mps", None
-    from macgpu.softmps import SoftMPSUnavailable, environment
+    from macgpu.softmps import SoftMPSUnavailableError, environment
 
     try:
         return environment(base), False, "software mps", None
-    except SoftMPSUnavailable as error:
+    except SoftMPSUnavailableError as error:
         if on == "soft":
             raise PreflightError(str(error)) from None
         return base, True, "trace on the CPU", str(error)

@@ -22,7 +22,11 @@ from macgpu.publish.book import BookError, Chapter
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
-FOLDERS_READ_BY = {"macgpu.data": PACKAGE.parent / "data"}
+FOLDERS_READ_BY = {
+    "macgpu.data": PACKAGE.parent / "data" / "fashion-mnist",
+    "macgpu.operators": PACKAGE.parent / "data" / "torch-versions",
+    "macgpu.softmps": PACKAGE / "softmps",
+}
 """Modules that read files of the repository, and the folder that they read."""
 
 

@@ -20,6 +20,7 @@ from nbformat import NotebookNode
 from macgpu.machine import RUN_MIME
 from macgpu.publish.book import Book, BookError, Chapter
 from macgpu.publish.execute import Run, executed_run, without_colour
+from macgpu.publish.operators_page import operators_page
 from macgpu.publish.status import status_page
 
 STAMP = ".built-from"
@@ -74,6 +75,8 @@ def stage(book: Book) -> Path:
     for page in (source / "book").rglob("*.md"):
         page.write_text(without_figures_of(page.read_text("utf-8"), missing), "utf-8")
     (source / "book" / "status.md").write_text(status_page(runs), encoding="utf-8")
+    page = operators_page(version("torch").partition("+")[0])
+    (source / "book" / "operators.md").write_text(page, encoding="utf-8")
     return source
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from typing import NoReturn
 
-from macgpu.softmps import SoftMPSUnavailable, is_active
-
-NAME = "Software MPS device (Linux, CPU kernels)"
+from macgpu.softmps import NAME, SoftMPSUnavailableError, is_active
 
 
 def load() -> None:
     """Turns "mps" into the software device, if the process was started for it.
 
-    Raises SoftMPSUnavailable.
+    Raises SoftMPSUnavailableError.
     """
     if not is_active():
         return
@@ -27,7 +25,7 @@ def load() -> None:
     torch.ops.macgpu_softmps.register_operators(table["names"], table["elementwise"])
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is None or accelerator.type != "mps":
-        raise SoftMPSUnavailable(
+        raise SoftMPSUnavailableError(
             "The software MPS device has to be started with `macgpu softmps run -- COMMAND`."
         )
     _complete_python_side(torch)

@@ -64,7 +64,7 @@ def device(request):
         softmps = pytest.importorskip("macgpu.softmps", reason="no software device here")
         try:
             environment = softmps.environment(preflight._environment())
-        except softmps.SoftMPSUnavailable as error:
+        except softmps.SoftMPSUnavailableError as error:
             pytest.skip(str(error))
     else:
         environment = preflight._environment()

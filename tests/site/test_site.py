@@ -232,3 +232,12 @@ def test_the_status_page_lists_every_chapter(watched, address, smoke_run):
     rows = watched.page.locator("article table tbody tr").all_inner_texts()
     assert len(rows) == len(smoke_run)
     assert all("passed" in row and "smoke" in row for row in rows)
+
+
+def test_the_operator_page_finds_an_operator_as_one_types(watched, address):
+    watched.page.goto(f"{address}/book/operators.html")
+    watched.page.fill("#operator-filter", "adaptive_max_pool3d")
+    shown = watched.page.locator("#operators tbody tr:visible").all_inner_texts()
+    assert "adaptive_max_pool3d\tmissing\tkernel" in shown
+    assert all("adaptive_max_pool3d" in row for row in shown)
+    assert f"{len(shown)} of" in watched.page.locator("#operator-count").inner_text()

@@ -53,7 +53,7 @@ def test_missing_operators_fall_back_if_asked_before_the_import() -> None:
     values, warned = done.stdout.splitlines()
     assert values == "mps:0 [2.0, 3.0] 2.0"
     assert warned == (
-        '["The operator \'aten::mode\' is not currently supported on the MPS backend and will fall '
+        "[\"The operator 'aten::mode' is not currently supported on the MPS backend and will fall "
         'back to run on the CPU. This may have performance implications."]'
     )
 
@@ -136,7 +136,9 @@ def test_two_processes_compile_at_once(tmp_path: Path) -> None:
 def test_elsewhere_than_on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert not softmps.is_active()
-    with pytest.raises(softmps.SoftMPSUnavailable, match="runs on Linux, not on darwin") as error:
+    with pytest.raises(
+        softmps.SoftMPSUnavailableError, match="runs on Linux, not on darwin"
+    ) as error:
         build.ensure_built()
     assert "\n" not in str(error.value)
 
@@ -144,7 +146,7 @@ def test_elsewhere_than_on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(softmps.SoftMPSUnavailable, match=r"needs g\+\+ to compile itself"):
+    with pytest.raises(softmps.SoftMPSUnavailableError, match=r"needs g\+\+ to compile itself"):
         build.ensure_built()
 
 
@@ -155,5 +157,7 @@ def test_unsupported_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     (tmp_path / "torch" / "version.py").write_text("__version__ = '2.10.0+cpu'\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    with pytest.raises(softmps.SoftMPSUnavailable, match="supports torch 2.11 to 2.14, not 2.10"):
+    with pytest.raises(
+        softmps.SoftMPSUnavailableError, match="supports torch 2.11 to 2.14, not 2.10"
+    ):
         build.installed_torch()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from macgpu.operators import EXTRAS, Kind, classify, native_names, operators
+from macgpu.operators import EXTRAS, Kind, classify, history, native_names, operators
 
 DECODED = Path(__file__).parent / "mps_operators_torch-2.14.1.txt"
 
@@ -46,3 +47,18 @@ def test_elementwise_operators() -> None:
 def test_unknown_operator() -> None:
     with pytest.raises(KeyError):
         classify("no_such_operator")
+
+
+def test_history_ends_with_what_the_installed_version_gives() -> None:
+    installed = version("torch").partition("+")[0]
+    rows = history().set_index("torch")
+    if installed not in rows.index:
+        pytest.skip(f"the table has no row for torch {installed}")
+    table = operators().values()
+    counted = Counter(operator.kind.value for operator in table)
+    row = rows.loc[installed]
+    assert {kind: row[kind] for kind in counted} == counted
+    assert row["total"] == len(table)
+    assert row["cuda"] == sum(operator.on_cuda for operator in table)
+    both = sum(operator.on_cuda and operator.kind is Kind.NATIVE for operator in table)
+    assert row["both"] == both
