@@ -16,7 +16,7 @@ from pathlib import Path
 SWITCH = "MACGPU_SOFTMPS"
 
 
-class SoftMPSUnavailable(RuntimeError):
+class SoftMPSUnavailableError(RuntimeError):
     """The software MPS device cannot be used here; the message says why, in one line."""
 
 
@@ -29,12 +29,12 @@ def environment(base: Mapping[str, str] = os.environ) -> dict[str, str]:
     """`base` with what makes a process, and the processes that it starts, use the device.
 
     Compiles the device where this torch has not been compiled for yet (under a minute).
-    Raises SoftMPSUnavailable.
+    Raises SoftMPSUnavailableError.
     """
     from macgpu.softmps.build import ensure_built
 
     if not any(entry.name == "macgpu_softmps" for entry in entry_points(group="torch.backends")):
-        raise SoftMPSUnavailable(
+        raise SoftMPSUnavailableError(
             "The software MPS device needs macgpu to be installed: pip install -e ."
         )
     shim = str(ensure_built().accelerator)
@@ -53,7 +53,7 @@ def run(command: Sequence[str]) -> int:
     """Runs `command` on the software MPS device and returns its exit status.
 
     A command that begins with an option is one for Python: `-m pytest`.
-    Raises SoftMPSUnavailable, and FileNotFoundError for a command that does not exist.
+    Raises SoftMPSUnavailableError, and FileNotFoundError for a command that does not exist.
     """
     if command[0].startswith("-"):
         command = [sys.executable, *command]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import NoReturn
 
-from macgpu.softmps import SoftMPSUnavailable, is_active
+from macgpu.softmps import SoftMPSUnavailableError, is_active
 
 NAME = "Software MPS device (Linux, CPU kernels)"
 
@@ -13,7 +14,7 @@ NAME = "Software MPS device (Linux, CPU kernels)"
 def load() -> None:
     """Turns "mps" into the software device, if the process was started for it.
 
-    Raises SoftMPSUnavailable.
+    Raises SoftMPSUnavailableError.
     """
     if not is_active():
         return
@@ -22,14 +23,13 @@ def load() -> None:
     from macgpu.softmps.build import ensure_built
 
     build = ensure_built()
+    if build.accelerator.name not in os.environ.get("LD_PRELOAD", ""):
+        raise SoftMPSUnavailableError(
+            "The software MPS device has to be started with `macgpu softmps run -- COMMAND`."
+        )
     torch.ops.load_library(build.device)
     table = json.loads(build.operators.read_text())
     torch.ops.macgpu_softmps.register_operators(table["names"], table["elementwise"])
-    accelerator = torch.accelerator.current_accelerator()
-    if accelerator is None or accelerator.type != "mps":
-        raise SoftMPSUnavailable(
-            "The software MPS device has to be started with `macgpu softmps run -- COMMAND`."
-        )
     _complete_python_side(torch)
 
 

@@ -12,9 +12,7 @@ from macgpu.softmps import is_active
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--nightly", action="store_true", help="all of op_db instead of a fixed tenth"
-    )
+    parser.addoption("--nightly", action="store_true", help="all of op_db instead of a fixed tenth")
 
 
 # There is no mps device to test in a process that was not started for it.

@@ -53,7 +53,7 @@ def test_missing_operators_fall_back_if_asked_before_the_import() -> None:
     values, warned = done.stdout.splitlines()
     assert values == "mps:0 [2.0, 3.0] 2.0"
     assert warned == (
-        '["The operator \'aten::mode\' is not currently supported on the MPS backend and will fall '
+        "[\"The operator 'aten::mode' is not currently supported on the MPS backend and will fall "
         'back to run on the CPU. This may have performance implications."]'
     )
 
@@ -92,8 +92,9 @@ def test_high_watermark_limits_memory() -> None:
 def test_a_process_that_was_not_started_for_it_is_left_alone() -> None:
     plain = {key: value for key, value in os.environ.items() if key != softmps.SWITCH}
     program = (
-        "import sys, torch, macgpu.softmps as s;"
-        "print(torch.backends.mps.is_available(), s.is_active(), 'macgpu.softmps.build' in sys.modules)"
+        "import sys, torch, macgpu.softmps as softmps;"
+        "loaded = 'macgpu.softmps.build' in sys.modules;"
+        "print(torch.backends.mps.is_available(), softmps.is_active(), loaded)"
     )
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=plain, capture_output=True, text=True, check=True)
@@ -103,10 +104,9 @@ def test_a_process_that_was_not_started_for_it_is_left_alone() -> None:
 def test_switch_without_launcher_is_explained() -> None:
     variables = {**os.environ, softmps.SWITCH: "1"}
     variables.pop("LD_PRELOAD", None)
-    command = [sys.executable, "-c", "import torch; print(torch.accelerator.current_accelerator())"]
+    command = [sys.executable, "-c", "import torch"]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-    # A torch built without CUDA finds the device by itself.
-    assert done.stdout == "mps\n" or "macgpu softmps run -- COMMAND" in done.stderr
+    assert "has to be started with `macgpu softmps run -- COMMAND`" in done.stderr
 
 
 def test_exit_status_and_commands() -> None:
@@ -136,7 +136,9 @@ def test_two_processes_compile_at_once(tmp_path: Path) -> None:
 def test_elsewhere_than_on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert not softmps.is_active()
-    with pytest.raises(softmps.SoftMPSUnavailable, match="runs on Linux, not on darwin") as error:
+    with pytest.raises(
+        softmps.SoftMPSUnavailableError, match="runs on Linux, not on darwin"
+    ) as error:
         build.ensure_built()
     assert "\n" not in str(error.value)
 
@@ -144,7 +146,7 @@ def test_elsewhere_than_on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(softmps.SoftMPSUnavailable, match=r"needs g\+\+ to compile itself"):
+    with pytest.raises(softmps.SoftMPSUnavailableError, match=r"needs g\+\+ to compile itself"):
         build.ensure_built()
 
 
@@ -155,5 +157,7 @@ def test_unsupported_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     (tmp_path / "torch" / "version.py").write_text("__version__ = '2.10.0+cpu'\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    with pytest.raises(softmps.SoftMPSUnavailable, match="supports torch 2.11 to 2.14, not 2.10"):
+    with pytest.raises(
+        softmps.SoftMPSUnavailableError, match="supports torch 2.11 to 2.14, not 2.10"
+    ):
         build.installed_torch()

@@ -184,7 +184,14 @@ def test_copies() -> None:
 
 def test_views_share_memory() -> None:
     x = torch.zeros(3, 4, device="mps")
-    for view in (x.t(), x.view(-1), x[1:, ::2], x.unfold(1, 2, 1), x.expand(2, 3, 4), x.permute(1, 0)):
+    for view in (
+        x.t(),
+        x.view(-1),
+        x[1:, ::2],
+        x.unfold(1, 2, 1),
+        x.expand(2, 3, 4),
+        x.permute(1, 0),
+    ):
         assert view.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
     x.t()[1].add_(2)
     assert x[:, 1].tolist() == [2, 2, 2]

@@ -56,7 +56,9 @@ def test_fallback_variable_set_too_late_does_nothing(
     ],
 )
 def test_float64(make: Callable, x: torch.Tensor) -> None:
-    with pytest.raises(TypeError, match="MPS framework doesn't support float64. Please use float32"):
+    with pytest.raises(
+        TypeError, match="MPS framework doesn't support float64. Please use float32"
+    ):
         make(x)
 
 
@@ -147,7 +149,9 @@ def test_collectives(x: torch.Tensor, tmp_path) -> None:
     dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
     try:
         for collective in (dist.all_reduce, lambda tensor: dist.broadcast(tensor, 0)):
-            with pytest.raises(RuntimeError, match="distributed operators can not fall back to CPU"):
+            with pytest.raises(
+                RuntimeError, match="distributed operators can not fall back to CPU"
+            ):
                 collective(x)
     finally:
         dist.destroy_process_group()

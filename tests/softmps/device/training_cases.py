@@ -128,9 +128,7 @@ class EncoderDecoder(nn.Module):
         self.transformer = nn.Transformer(16, 2, 1, 1, 32, dropout=0.0, batch_first=True)
 
     def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        mask = nn.Transformer.generate_square_subsequent_mask(
-            target.shape[1], device=target.device
-        )
+        mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1], device=target.device)
         return self.transformer(source, target, tgt_mask=mask, tgt_is_causal=True)
 
 
