@@ -8,6 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from macgpu import softmps
@@ -107,6 +108,21 @@ def test_switch_without_launcher_is_explained() -> None:
     command = [sys.executable, "-c", "import torch"]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     assert "has to be started with `macgpu softmps run -- COMMAND`" in done.stderr
+
+
+def test_notebooks_need_no_line_for_it(tmp_path: Path) -> None:
+    cell = """import torch
+from torch.utils.data import DataLoader, TensorDataset
+data = TensorDataset(torch.arange(4.0))
+loader = DataLoader(data, num_workers=1, multiprocessing_context="spawn")
+print(torch.backends.mps.get_name(), sum(x.to("mps") for (x,) in loader).item())"""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
+    before, after = tmp_path / "before.ipynb", tmp_path / "after.ipynb"
+    nbformat.write(notebook, before)
+    command = ["-m", "papermill", "-k", "python3", "--no-progress-bar", str(before), str(after)]
+    assert softmps.run(command) == 0
+    (output,) = nbformat.read(after, as_version=4).cells[0].outputs
+    assert output.text == "Software MPS device (Linux, CPU kernels) 6.0\n"
 
 
 def test_exit_status_and_commands() -> None:
