@@ -5,7 +5,6 @@ The compiled files lie in the user's cache: `$XDG_CACHE_HOME/macgpu/softmps/torc
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.util
 import json
@@ -71,6 +70,8 @@ def ensure_built() -> Build:
         raise SoftMPSUnavailableError(
             f"The software MPS device runs on Linux, not on {sys.platform}."
         )
+    import fcntl  # not to be had on Windows
+
     torch = installed_torch()
     folder = _cache() / f"torch-{torch.version}-{_digest(torch)}"
     build = Build(folder / "device.so", folder / "accelerator.so", folder / "operators.json")
