@@ -5,7 +5,6 @@ The compiled files lie in the user's cache: `$XDG_CACHE_HOME/macgpu/softmps/torc
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.util
 import json
@@ -16,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,9 +23,8 @@ from macgpu.softmps import SoftMPSUnavailableError
 SOURCES = Path(__file__).parent / "csrc"
 # The first torch with all that the sources use, and the first that nobody has tried.
 OLDEST, TOO_NEW = (2, 11), (2, 15)
-# Warnings of torch's headers are not ours; -O1 compiles in half the time of -O2, and what takes
-# time when the device runs is in torch's kernels.
-FLAGS = ["-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-w"]
+# No warnings: they would be about torch's headers. -O1: what takes time is in torch's kernels.
+FLAGS = ["-std=c++20", "-O1", "-fPIC", "-w"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ class Torch:
 
 
 def installed_torch() -> Torch:
-    """Raises SoftMPSUnavailableError where there is no torch, or one that the device does not know."""
+    """Raises SoftMPSUnavailableError where there is no torch, or none that the device knows."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         raise SoftMPSUnavailableError(
@@ -67,12 +64,14 @@ def installed_torch() -> Torch:
 def ensure_built() -> Build:
     """The compiled device for the installed torch, compiled now if it was not before.
 
-    Raises SoftMPSUnavailableError: not on Linux, no g++, an unsupported torch, a failed compilation.
+    Raises SoftMPSUnavailableError: not on Linux, no g++, an unsupported torch, failed compilation.
     """
     if sys.platform != "linux":
         raise SoftMPSUnavailableError(
             f"The software MPS device runs on Linux, not on {sys.platform}."
         )
+    import fcntl  # not to be had on Windows
+
     torch = installed_torch()
     folder = _cache() / f"torch-{torch.version}-{_digest(torch)}"
     build = Build(folder / "device.so", folder / "accelerator.so", folder / "operators.json")
@@ -111,34 +110,13 @@ def _compile_into(folder: Path, torch: Torch) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         work = Path(temporary) / "build"
         work.mkdir()
-        sources = sorted(path for path in SOURCES.glob("*.cpp") if path.stem != "accelerator")
-        include = [f"-I{torch.folder / 'include'}"]
-
-        def compile_one(source: Path) -> Path:
-            target = work / f"{source.stem}.o"
-            _run([compiler, *FLAGS, *include, "-c", str(source), "-o", str(target)])
-            return target
-
-        with ThreadPoolExecutor(os.cpu_count()) as threads:
-            objects = [str(path) for path in threads.map(compile_one, sources)]
+        compile_ = [compiler, *FLAGS, f"-I{torch.folder / 'include'}", "-shared"]
         libraries = [f"-L{torch.folder / 'lib'}", "-ltorch_cpu", "-ltorch", "-lc10"]
-        _run(
-            [
-                compiler,
-                "-shared",
-                "-Wl,-z,defs",
-                *objects,
-                *libraries,
-                "-o",
-                str(work / "device.so"),
-            ]
-        )
+        hidden = ["-fvisibility=hidden", "-Wl,-z,defs"]
+        device = [str(SOURCES / "all.cpp"), *libraries, "-o", str(work / "device.so")]
+        _run([*compile_, *hidden, *device])
         # Its symbols have to be seen, to come before torch's.
-        shim = [flag for flag in FLAGS if flag != "-fvisibility=hidden"]
-        source = str(SOURCES / "accelerator.cpp")
-        _run([compiler, *shim, *include, "-shared", source, "-o", str(work / "accelerator.so")])
-        for path in objects:
-            Path(path).unlink()
+        _run([*compile_, str(SOURCES / "accelerator.cpp"), "-o", str(work / "accelerator.so")])
         _write_operators(work / "operators.json")
         # In place in one step, so that no process sees half of it.
         work.rename(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import NoReturn
 
 from macgpu.softmps import NAME, SoftMPSUnavailableError, is_active
@@ -20,14 +21,13 @@ def load() -> None:
     from macgpu.softmps.build import ensure_built
 
     build = ensure_built()
-    torch.ops.load_library(build.device)
-    table = json.loads(build.operators.read_text())
-    torch.ops.macgpu_softmps.register_operators(table["names"], table["elementwise"])
-    accelerator = torch.accelerator.current_accelerator()
-    if accelerator is None or accelerator.type != "mps":
+    if build.accelerator.name not in os.environ.get("LD_PRELOAD", ""):
         raise SoftMPSUnavailableError(
             "The software MPS device has to be started with `macgpu softmps run -- COMMAND`."
         )
+    torch.ops.load_library(build.device)
+    table = json.loads(build.operators.read_text())
+    torch.ops.macgpu_softmps.register_operators(table["names"], table["elementwise"])
     _complete_python_side(torch)
 
 

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from macgpu import softmps
@@ -92,8 +93,9 @@ def test_high_watermark_limits_memory() -> None:
 def test_a_process_that_was_not_started_for_it_is_left_alone() -> None:
     plain = {key: value for key, value in os.environ.items() if key != softmps.SWITCH}
     program = (
-        "import sys, torch, macgpu.softmps as s;"
-        "print(torch.backends.mps.is_available(), s.is_active(), 'macgpu.softmps.build' in sys.modules)"
+        "import sys, torch, macgpu.softmps as softmps;"
+        "loaded = 'macgpu.softmps.build' in sys.modules;"
+        "print(torch.backends.mps.is_available(), softmps.is_active(), loaded)"
     )
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=plain, capture_output=True, text=True, check=True)
@@ -103,10 +105,24 @@ def test_a_process_that_was_not_started_for_it_is_left_alone() -> None:
 def test_switch_without_launcher_is_explained() -> None:
     variables = {**os.environ, softmps.SWITCH: "1"}
     variables.pop("LD_PRELOAD", None)
-    command = [sys.executable, "-c", "import torch; print(torch.accelerator.current_accelerator())"]
+    command = [sys.executable, "-c", "import torch"]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-    # A torch built without CUDA finds the device by itself.
-    assert done.stdout == "mps\n" or "macgpu softmps run -- COMMAND" in done.stderr
+    assert "has to be started with `macgpu softmps run -- COMMAND`" in done.stderr
+
+
+def test_notebooks_need_no_line_for_it(tmp_path: Path) -> None:
+    cell = """import torch
+from torch.utils.data import DataLoader, TensorDataset
+data = TensorDataset(torch.arange(4.0))
+loader = DataLoader(data, num_workers=1, multiprocessing_context="spawn")
+print(torch.backends.mps.get_name(), sum(x.to("mps") for (x,) in loader).item())"""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
+    before, after = tmp_path / "before.ipynb", tmp_path / "after.ipynb"
+    nbformat.write(notebook, before)
+    command = ["-m", "papermill", "-k", "python3", "--no-progress-bar", str(before), str(after)]
+    assert softmps.run(command) == 0
+    (output,) = nbformat.read(after, as_version=4).cells[0].outputs
+    assert output.text == "Software MPS device (Linux, CPU kernels) 6.0\n"
 
 
 def test_exit_status_and_commands() -> None:

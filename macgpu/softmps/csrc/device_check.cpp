@@ -14,10 +14,6 @@ std::unordered_set<std::string>& elementwise_operators() {
   return *names;
 }
 
-bool is_written(const c10::Argument& argument) {
-  return argument.alias_info() && argument.alias_info()->isWrite();
-}
-
 bool passes(const at::Tensor& tensor, const c10::Argument& argument) {
   return !tensor.defined() || !tensor.is_cpu() || (tensor.dim() == 0 && !is_written(argument));
 }
@@ -64,6 +60,10 @@ bool passes(const at::Tensor& tensor, const c10::Argument& argument) {
 }
 
 }  // namespace
+
+bool is_written(const c10::Argument& argument) {
+  return argument.alias_info() && argument.alias_info()->isWrite();
+}
 
 void declare_elementwise(const std::string& name) {
   elementwise_operators().insert(name);

@@ -7,6 +7,9 @@
 
 namespace softmps {
 
+// Whether the operation changes this argument, in place or as `out`.
+bool is_written(const c10::Argument& argument);
+
 // `name` computes element by element: its error lists the two devices.
 void declare_elementwise(const std::string& name);
 

@@ -71,10 +71,6 @@ void to_mps(c10::IValue& value, Aliases& aliases) {
   }
 }
 
-bool is_written(const c10::Argument& argument) {
-  return argument.alias_info() && argument.alias_info()->isWrite();
-}
-
 bool fallback_is_enabled() {
   // Read once, when torch has just been imported: set later it does nothing, as on a Mac.
   static const bool enabled = [] {

@@ -69,10 +69,10 @@ def outcome(case: Case) -> Outcome:
                 expected = _call(case.op, sample)
             except Exception:  # noqa: BLE001  # a sample that the CPU refuses compares nothing
                 continue
-            on_mps = _on_mps(sample)
-            if not _concerns_the_device(on_mps):
-                continue  # a factory without a device: it makes a CPU tensor anywhere
             try:
+                on_mps = _on_mps(sample)
+                if not _concerns_the_device(on_mps):
+                    continue  # a factory without a device: it makes a CPU tensor anywhere
                 actual = _call(case.op, on_mps)
                 _compare(case, actual, expected)
             except Exception as error:  # noqa: BLE001  # the outcome is what this function returns
