@@ -29,6 +29,10 @@ RUN = {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nightly", action="store_true", help="all of op_db instead of a fixed tenth")
+
+
 @pytest.fixture(scope="session")
 def book() -> Book:
     """The real book, built in a folder of its own."""

@@ -6,14 +6,7 @@ which `test_on_device.py` starts, or by hand:
 
 from __future__ import annotations
 
-import pytest
-
 from macgpu.softmps import is_active
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--nightly", action="store_true", help="all of op_db instead of a fixed tenth")
-
 
 # There is no mps device to test in a process that was not started for it.
 collect_ignore = [] if is_active() else ["device"]
