@@ -237,7 +237,7 @@ def test_a_page_loses_only_the_figures_of_chapters_that_did_not_run():
 def test_the_status_page_says_what_the_run_said(small_book):
     run(small_book)
     chapter = small_book.chapter("01")
-    ran = executed_run(small_book.executed / chapter.path.name)
+    ran = executed_run(small_book.executed("smoke") / chapter.path.name)
     page = status_page([Row(chapter, "Chapter 01_one", ran, True)])
     assert "| [01 Chapter 01_one](../notebooks/01_one.ipynb) | passed |" in page
     assert "| cpu | smoke |" in page
