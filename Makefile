@@ -23,7 +23,7 @@ help:
 
 book: env
 	@$(BIN)/macgpu run --profile "$(PROFILE)" --device "$(DEVICE)" --chapter "$(CHAPTER)"
-	@$(BIN)/macgpu site
+	@$(BIN)/macgpu site --profile "$(PROFILE)"
 
 test: $(VENV)/.tests-installed
 	@$(BIN)/ruff check
@@ -32,17 +32,17 @@ test: $(VENV)/.tests-installed
 	@$(BIN)/python -m pytest
 
 lab: env
-	@$(BIN)/jupyter lab --notebook-dir notebooks
+	@$(BIN)/jupyter lab --notebook-dir notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
 
 bench: env
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done
 
 env: $(VENV)/.installed
 
-# Made anew from nothing where Python is newer than the folder, brought up to date elsewhere.
+# An environment that was left half made, without pip, is made again.
 $(VENV)/.installed: requirements.txt constraints.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if (3, 10) <= v[:2] <= (3, 14) else "The book needs Python 3.10 to 3.14; $(PYTHON) is %d.%d. Name another: make book PYTHON=python3.12" % v[:2])'
-	@test -x $(BIN)/python || { echo "making $(VENV), once; torch is large, so this takes some minutes"; $(PYTHON) -m venv $(VENV); }
+	@$(PYTHON) macgpu/bootstrap.py
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "making $(VENV), once; torch is large, so this takes some minutes"; $(PYTHON) -m venv --clear $(VENV); }
 	@$(PIP) --requirement requirements.txt
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@

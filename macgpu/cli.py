@@ -12,8 +12,7 @@ from typing import Annotated
 import typer
 
 from macgpu import preflight
-from macgpu.machine import DEVICES
-from macgpu.publish.book import PROFILES, BookError, find_book
+from macgpu.errors import BookError
 
 app = typer.Typer(
     add_completion=False,
@@ -21,6 +20,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Run the book, build its site, examine this machine.",
 )
+
+BuildFolder = Annotated[
+    Path | None, typer.Option("--build", help="The folder to build in; _build by default.")
+]
 
 INTERRUPTED = 130
 """The exit status of a command that Ctrl-C ended."""
@@ -30,22 +33,19 @@ def main() -> None:
     """Run the command line; an error that a reader can mend is one line, not a traceback."""
     try:
         app(prog_name="macgpu")
+    except KeyboardInterrupt:
+        _interrupted()
     except SystemExit as end:
         if end.code == INTERRUPTED:
-            _complain("interrupted; what was finished is kept")
+            _interrupted()
         raise
     except BookError as error:
         _complain(str(error))
         sys.exit(1)
     except OSError as error:
         # No permission, no space, a file where a folder should be.
-        _complain(f"{error.strerror or error}: {error.filename}")
+        _complain(": ".join(filter(None, (error.strerror or str(error), error.filename))))
         sys.exit(1)
-
-
-BuildFolder = Annotated[
-    Path | None, typer.Option("--build", help="The folder to build in; _build by default.")
-]
 
 
 @app.command()
@@ -56,8 +56,11 @@ def run(
     build: BuildFolder = None,
 ) -> None:
     """Execute the chapters that changed, with papermill, and check them."""
-    if profile not in PROFILES:
-        raise BookError(f"no profile {profile!r}: choose {', '.join(PROFILES)}")
+    from macgpu.machine import DEVICES
+    from macgpu.publish.book import find_book
+    from macgpu.publish.lock import locked
+
+    _require_profile(profile)
     if device not in ("auto", *DEVICES):
         raise BookError(f"no device {device!r}: choose auto, {', '.join(DEVICES)}")
     book = find_book(build=build)
@@ -71,20 +74,28 @@ def run(
     from macgpu.publish.execute import print_table, run_chapters
 
     console = Console()
-    outcomes = run_chapters(book, chapters, profile, device, console)
+    with locked(book.build):
+        outcomes = run_chapters(book, chapters, profile, device, console)
     print_table(outcomes, console)
     if any(outcome.result == "failed" for outcome in outcomes):
         raise typer.Exit(1)
 
 
 @app.command()
-def site(build: BuildFolder = None) -> None:
-    """Build the site from the executed chapters."""
+def site(
+    profile: Annotated[str, typer.Option(help="The run to show: smoke, quick or full.")] = "quick",
+    build: BuildFolder = None,
+) -> None:
+    """Build the site from the chapters that were executed on one profile."""
+    from macgpu.publish.book import find_book
+    from macgpu.publish.lock import locked
     from macgpu.publish.site import build_site
 
+    _require_profile(profile)
     book = find_book(build=build)
     book.require_writable()
-    built = build_site(book)
+    with locked(book.build):
+        built = build_site(book, profile)
     print("the site is built:" if built else "the site is up to date:")
     print(book.html / "index.html")
 
@@ -119,9 +130,15 @@ def softmps_run(
     try:
         status = softmps.run(command)
     except softmps.SoftMPSUnavailableError as error:
-        _complain(str(error))
-        raise typer.Exit(1) from None
+        raise BookError(str(error)) from None
     raise typer.Exit(status)
+
+
+def _require_profile(name: str) -> None:
+    from macgpu.publish.book import PROFILES
+
+    if name not in PROFILES:
+        raise BookError(f"no profile {name!r}: choose {', '.join(PROFILES)}")
 
 
 def _require_device(name: str) -> None:
@@ -130,6 +147,11 @@ def _require_device(name: str) -> None:
     problem = why_not(name)
     if problem:
         raise BookError(f"device {name} cannot be used: {problem}")
+
+
+def _interrupted() -> None:
+    _complain("interrupted; what was finished is kept")
+    sys.exit(INTERRUPTED)
 
 
 def _complain(message: str) -> None:

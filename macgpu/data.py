@@ -192,7 +192,10 @@ def _torchvision(dataset: type, folder: Path, download: bool) -> tuple:
                 "shipped subset: macgpu.data.fashion_subset()"
             ) from error
         for part in Path(half).iterdir():
-            shutil.move(part, folder / part.name)
+            # What an earlier, broken download may have left.
+            shutil.rmtree(folder / part.name, ignore_errors=True)
+            (folder / part.name).unlink(missing_ok=True)
+            part.replace(folder / part.name)
     return dataset(folder, train=True), dataset(folder, train=False)
 
 

@@ -60,8 +60,8 @@ def is_present(name: str) -> bool:
 def probe(name: str) -> str | None:
     """Allocate, multiply, synchronise, and compare with the CPU.
 
-    Small whole numbers are used, so that the product is exact in every floating-point type and
-    must be equal, not close. Returns ``None`` where it is, else what went wrong.
+    Small whole numbers are used, so that the product is exact in float32 (and in tf32) and must be
+    equal, not close. Returns ``None`` where it is, else what went wrong.
     """
     numbers = torch.arange(64 * 64).remainder(7).sub(3).reshape(64, 64).float()
     expected = numbers @ numbers.T
@@ -80,12 +80,12 @@ def probe(name: str) -> str | None:
 
 def why_not(name: str) -> str | None:
     """Why this device cannot be used here and what to do, or ``None`` where it can."""
-    if name == "cpu":
-        return None
     present = is_present(name)
     wrong = probe(name) if present else None
     if present and wrong is None:
         return None
+    if name == "cpu":
+        return f"the CPU computes wrongly: {wrong}. Install torch anew."
     if name == "cuda":
         if wrong:
             return f"cuda is present but unusable: {wrong}. Check the driver with nvidia-smi."

@@ -236,7 +236,14 @@ def _torch(facts: Facts) -> list[Check]:
 
 def _variables(facts: Facts) -> list[Check]:
     checks = []
+    problem = variables.watermark_problem(facts.environment)
+    if problem:
+        # Only the MPS backend reads them.
+        level = FAIL if facts.machine.is_mac else WARN
+        checks.append(Check(level, "variables", problem, "correct it before `import torch`"))
     for name, value in facts.environment.items():
+        if problem and name in (variables.HIGH, variables.LOW):
+            continue
         if name in variables.INVENTED:
             checks.append(
                 Check(WARN, "variables", f"{name} is set, but torch never reads it", "unset it")
@@ -246,15 +253,12 @@ def _variables(facts: Facts) -> list[Check]:
                 Check(
                     WARN,
                     "variables",
-                    f"{name}={value} was set after torch was imported, and may not count",
+                    f"{name}={value} was set after this process began, and may be too late",
                     "set it before `import torch`: restart the kernel, or set it in the shell",
                 )
             )
         elif name in variables.REAL:
             checks.append(Check(OK, "variables", f"{name}={value}, set in time"))
-    problem = variables.watermark_problem(facts.environment)
-    if problem:
-        checks.append(Check(FAIL, "variables", problem, "correct it before `import torch`"))
     if not checks:
         checks.append(Check(OK, "variables", "no MPS variable is set: the defaults hold"))
     return checks

@@ -110,8 +110,8 @@ def explain_missing_mps(machine: Machine, built: bool, wrong: str | None) -> str
         return f"mps is the GPU of a Mac, and this is {machine.system}. Use device auto."
     if machine.translated:
         return (
-            "this Python is an x86-64 build that runs under Rosetta, and has no MPS. "
-            "Install a native arm64 Python and make the environment anew."
+            "this Python is an x86-64 build that runs under Rosetta, and current torch has no "
+            "build for it. Install a native arm64 Python and make the environment anew."
         )
     if not machine.apple_silicon:
         return (

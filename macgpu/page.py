@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import io
-from datetime import date
+from datetime import datetime, timezone
 
 import matplotlib.pyplot as plt
 import seaborn as sns
@@ -34,7 +34,7 @@ def executed_on(device: torch.device) -> None:
         "machine": machine.describe(),
         "python": machine.python,
         "torch": torch.__version__,
-        "date": date.today().isoformat(),
+        "date": today(),
     }
     name = "" if device.type == "cpu" else f" ({html.escape(run['device_name'])})"
     line = (
@@ -49,6 +49,11 @@ def executed_on(device: torch.device) -> None:
         RUN_MIME: run,
     }
     display(bundle, raw=True)
+
+
+def today() -> str:
+    """The date in UTC, ISO 8601, as the status page has it."""
+    return datetime.now(timezone.utc).date().isoformat()
 
 
 def use_style() -> None:
@@ -131,5 +136,5 @@ def figure_html(figure: Figure, alt: str, device: torch.device | None = None) ->
     caption = ""
     if device is not None:
         where = html.escape(f"{device.type}, {devices.describe(device)}")
-        caption = f"<figcaption>Measured on {where}, {date.today().isoformat()}.</figcaption>"
+        caption = f"<figcaption>Measured on {where}, {today()}.</figcaption>"
     return f'<figure class="book-figure">{svg}{caption}</figure>'

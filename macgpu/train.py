@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from macgpu.device import synchronize
+from macgpu.device import seed_everything, synchronize
 
 Batch = tuple[Tensor, Tensor]
 
@@ -52,6 +52,7 @@ def fit(
     batches: Iterable[Batch],
     optimizer: torch.optim.Optimizer,
     epochs: int,
+    seed: int = 0,
     loss_fn: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
     scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
     report: Callable[[str], None] | None = print,
@@ -64,12 +65,14 @@ def fit(
             moved to the model's device.
         optimizer: over the model's parameters.
         epochs: passes over ``batches``.
+        seed: of what is drawn at random while training, such as dropout. The weights and the
+            order of the batches were decided by whoever made them.
         loss_fn: of logits and labels, the mean over a batch.
         scheduler: stepped after every optimizer step.
         report: is given one line of plain text an epoch; ``None`` for silence.
     """
-    parameter = next(model.parameters())
-    device, dtype = parameter.device, parameter.dtype
+    device = next(model.parameters()).device
+    seed_everything(seed)
     history = History()
     model.train()
     for number in range(1, epochs + 1):
@@ -77,7 +80,7 @@ def fit(
         synchronize(device)
         start = time.perf_counter()
         for inputs, labels in batches:
-            inputs, labels = inputs.to(device, dtype), labels.to(device)
+            inputs, labels = _like_parameters(model, inputs), labels.to(device)
             optimizer.zero_grad(set_to_none=True)
             logits = model(inputs)
             loss = loss_fn(logits, labels)
@@ -104,12 +107,11 @@ def fit(
 @torch.no_grad()
 def predict(model: nn.Module, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
     """Logits (N, classes) and labels (N,) over all batches, on the CPU. In evaluation mode."""
-    parameter = next(model.parameters())
     was_training = model.training
     model.eval()
     logits, labels = [], []
     for inputs, batch_labels in batches:
-        logits.append(model(inputs.to(parameter.device, parameter.dtype)))
+        logits.append(model(_like_parameters(model, inputs)))
         labels.append(batch_labels)
     model.train(was_training)
     return torch.cat(logits).cpu(), torch.cat(labels).cpu()
@@ -119,3 +121,10 @@ def accuracy(model: nn.Module, batches: Iterable[Batch]) -> float:
     """Share of labels that the largest logit hits, 0 to 1."""
     logits, labels = predict(model, batches)
     return (logits.argmax(1) == labels).double().mean().item()
+
+
+def _like_parameters(model: nn.Module, inputs: Tensor) -> Tensor:
+    """Inputs on the model's device; of its data type too, unless they are whole numbers."""
+    parameter = next(model.parameters())
+    dtype = parameter.dtype if inputs.is_floating_point() else inputs.dtype
+    return inputs.to(parameter.device, dtype)

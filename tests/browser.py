@@ -35,19 +35,20 @@ def find() -> str | None:
 
 
 def install() -> None:
-    """Install Debian's Chromium where we are root on Debian, Playwright's own elsewhere."""
+    """Install Debian's Chromium where we are root on Debian, else Playwright's own."""
     if platform.system() == "Linux" and shutil.which("apt-get") and os.geteuid() == 0:
-        commands = [
-            ["apt-get", "update", "-qq"],
-            ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"],
-        ]
-    else:
-        commands = [[sys.executable, "-m", "playwright", "install", "chromium"]]
-    for command in commands:
-        print("+", " ".join(command), flush=True)
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        if subprocess.run(command, env=environment, stdout=subprocess.DEVNULL).returncode != 0:
+        update = _succeeds("apt-get", "update", "-qq")
+        if update and _succeeds(
+            "apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"
+        ):
             return
+    _succeeds(sys.executable, "-m", "playwright", "install", "chromium")
+
+
+def _succeeds(*command: str) -> bool:
+    print("+", " ".join(command), flush=True)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    return subprocess.run(command, env=environment, stdout=subprocess.DEVNULL).returncode == 0
 
 
 def main() -> None:

@@ -53,7 +53,7 @@ def site(book: Book, smoke_run: list[Outcome]) -> Path:
     """The folder of the site, built from the smoke run."""
     failed = [outcome for outcome in smoke_run if outcome.result == "failed"]
     assert not failed, "\n".join(f"{o.chapter.name}: {o.failure}" for o in failed)
-    build_site(book)
+    build_site(book, "smoke")
     return book.html
 
 
@@ -78,7 +78,8 @@ def small_book(tmp_path: Path) -> Book:
 
 def write_chapter(book: Book, name: str, *sources: str) -> Path:
     """A notebook with a title, parameters, the line that says where it ran, and these cells."""
-    display = f"from IPython.display import display\ndisplay({{{RUN_MIME!r}: {RUN}}}, raw=True)"
+    bundle = {RUN_MIME: RUN, "text/html": "<p class='executed-on'>Executed on cpu</p>"}
+    display = f"from IPython.display import display\ndisplay({bundle}, raw=True)"
     cells = [nbformat.v4.new_markdown_cell(f"# Chapter {name}", id="title")]
     for number, source in enumerate(['device = "auto"\nsize = 1', display, *sources]):
         cells.append(nbformat.v4.new_code_cell(source, id=f"code-{number}"))

@@ -9,11 +9,19 @@ from pathlib import Path
 import nbformat
 import yaml
 
+from macgpu.errors import BookError
+
 PROFILES = ("smoke", "quick", "full")
 
-
-class BookError(RuntimeError):
-    """The book cannot be run or built as asked; the message is one clear line."""
+UNREADABLE = (
+    nbformat.reader.NotJSONError,
+    nbformat.ValidationError,
+    AttributeError,
+    KeyError,
+    TypeError,
+    ValueError,
+)
+"""What nbformat raises for a file that is no notebook, or not UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +46,22 @@ class Chapter:
         """
         try:
             return nbformat.read(self.path, as_version=4)
-        except (nbformat.reader.NotJSONError, nbformat.ValidationError, KeyError) as error:
-            first_line = str(error).splitlines()[0][:200]
+        except UNREADABLE as error:
+            first_line = (str(error) or type(error).__name__).splitlines()[0][:200]
             raise BookError(f"{self.path.name} is not a readable notebook: {first_line}") from None
 
     @property
     def title(self) -> str:
         """The text of the first heading."""
-        for cell in self.read().cells:
-            if cell.cell_type == "markdown" and cell.source.startswith("# "):
-                return cell.source.splitlines()[0].removeprefix("# ").strip()
-        return self.name
+        return title_of(self.read()) or self.name
+
+
+def title_of(notebook: nbformat.NotebookNode) -> str | None:
+    """The text of the first heading of a notebook."""
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown" and cell.source.startswith("# "):
+            return cell.source.splitlines()[0].removeprefix("# ").strip()
+    return None
 
 
 @dataclass(frozen=True)
@@ -58,9 +71,9 @@ class Book:
     root: Path
     build: Path
 
-    @property
-    def executed(self) -> Path:
-        return self.build / "executed"
+    def executed(self, profile: str) -> Path:
+        """Where executed chapters lie: a folder a profile, so that a quick look loses nothing."""
+        return self.build / "executed" / profile
 
     @property
     def html(self) -> Path:
@@ -71,7 +84,9 @@ class Book:
         folder = self.build
         while not folder.exists():
             folder = folder.parent
-        if not folder.is_dir() or not os.access(folder, os.W_OK):
+        if not folder.is_dir():
+            raise BookError(f"{folder.name} is a file, and should be a folder")
+        if not os.access(folder, os.W_OK):
             raise BookError(f"no permission to write {folder.name}")
 
     def chapters(self) -> list[Chapter]:
@@ -101,7 +116,13 @@ class Book:
         if profile not in PROFILES:
             raise BookError(f"no profile {profile!r}: choose {', '.join(PROFILES)}")
         path = self.root / "profiles" / f"{profile}.yml"
-        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        try:
+            values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            first_line = str(error).splitlines()[0]
+            raise BookError(f"profiles/{profile}.yml is not readable YAML: {first_line}") from None
+        if not isinstance(values, dict) or not all(isinstance(v, dict) for v in values.values()):
+            raise BookError(f"profiles/{profile}.yml must map chapters to their parameters")
         unknown = set(values) - {chapter.name for chapter in self.chapters()}
         if unknown:
             raise BookError(

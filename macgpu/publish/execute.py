@@ -20,9 +20,10 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from macgpu.errors import BookError
 from macgpu.machine import RUN_MIME
-from macgpu.publish.book import Book, BookError, Chapter
-from macgpu.publish.freshness import fingerprint
+from macgpu.publish.book import UNREADABLE, Book, Chapter
+from macgpu.publish.freshness import fingerprint, modules_used
 
 CELL_TIMEOUT_S = 1800
 """No cell of the book runs for longer than this, on any profile."""
@@ -34,6 +35,7 @@ class Run:
 
     fingerprint: str
     profile: str
+    parameters: dict
     seconds: float
     finished: str
     """UTC, ISO 8601."""
@@ -93,8 +95,16 @@ def executed_run(path: Path) -> Run | None:
     try:
         notebook = nbformat.read(path, as_version=4)
         return Run(**notebook.metadata["macgpu"])
-    except (OSError, nbformat.reader.NotJSONError, nbformat.ValidationError, KeyError, TypeError):
+    except (OSError, *UNREADABLE):
         return None
+
+
+def is_current(run: Run, chapter: Chapter) -> bool:
+    """Whether nothing that the chapter depends on has changed since this run."""
+    try:
+        return run.fingerprint == fingerprint(chapter, run.parameters)
+    except BookError:
+        return False
 
 
 def declared_parameters(notebook: NotebookNode) -> dict:
@@ -148,10 +158,11 @@ def _run_chapter(
             f"see its parameters cell and profiles/{profile}.yml"
         )
     expected = fingerprint(chapter, parameters)
-    target = book.executed / chapter.path.name
+    target = book.executed(profile) / chapter.path.name
     previous = executed_run(target)
     if previous and previous.fingerprint == expected:
         return Outcome(chapter, "fresh", previous)
+    _check_data(chapter)
 
     with Progress(
         SpinnerColumn(),
@@ -173,6 +184,7 @@ def _run_chapter(
     run = Run(
         fingerprint=expected,
         profile=profile,
+        parameters=parameters,
         seconds=round(seconds, 1),
         finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         **displayed,
@@ -183,6 +195,18 @@ def _run_chapter(
     nbformat.write(notebook, whole)
     whole.replace(target)
     return Outcome(chapter, "executed", run)
+
+
+def _check_data(chapter: Chapter) -> None:
+    """Stop before a chapter runs on a data file that is not the one that was shipped."""
+    if "macgpu.data" not in modules_used(chapter.read(), chapter.path.name):
+        return
+    from macgpu.data import DataError, check_files
+
+    try:
+        check_files()
+    except DataError as error:
+        raise BookError(str(error)) from None
 
 
 def _execute(book: Book, chapter: Chapter, parameters: dict) -> NotebookNode:

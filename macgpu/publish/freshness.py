@@ -18,14 +18,15 @@ from pathlib import Path
 from IPython.core.inputtransformer2 import TransformerManager
 from nbformat import NotebookNode
 
-from macgpu.publish.book import BookError, Chapter
+from macgpu.errors import BookError
+from macgpu.publish.book import Chapter
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
 FOLDERS_READ_BY = {
     "macgpu.data": PACKAGE.parent / "data" / "fashion-mnist",
     "macgpu.operators": PACKAGE.parent / "data" / "torch-versions",
-    "macgpu.softmps": PACKAGE / "softmps",
+    "macgpu.softmps": PACKAGE / "softmps" / "csrc",
 }
 """Modules that read files of the repository, and the folder that they read."""
 
@@ -106,7 +107,9 @@ def _content(notebook: NotebookNode) -> bytes:
 
 def _files(folder: Path | None) -> Iterator[Path]:
     if folder is not None:
-        yield from sorted(path for path in folder.rglob("*") if path.is_file())
+        # The files that a module reads; not what a file manager or a text editor leaves there.
+        readable = (path for path in folder.rglob("*") if path.is_file())
+        yield from sorted(p for p in readable if p.name[0] != "." and p.suffix != ".md")
 
 
 def _add(digest: hashlib._Hash, content: bytes) -> None:

@@ -17,11 +17,12 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+from macgpu.errors import BookError
 from macgpu.machine import RUN_MIME
-from macgpu.publish.book import Book, BookError, Chapter
-from macgpu.publish.execute import Run, executed_run, without_colour
+from macgpu.publish.book import Book, Chapter, title_of
+from macgpu.publish.execute import Run, executed_run, is_current, without_colour
 from macgpu.publish.operators_page import operators_page
-from macgpu.publish.status import status_page
+from macgpu.publish.status import Row, status_page
 
 STAMP = ".built-from"
 
@@ -31,15 +32,18 @@ PARAMETER_PROMPTS = {
 }
 
 
-def build_site(book: Book) -> bool:
-    """Build ``_build/html`` from what is executed. False where it was up to date already.
+def build_site(book: Book, profile: str) -> bool:
+    """Build ``_build/html`` from what was executed on this profile.
+
+    Returns:
+        False where the site was up to date already.
 
     Raises:
         BookError: where jupyter-book fails or warns; the end of its output is the message.
     """
-    source = stage(book)
-    stamp = _fingerprint(source)
-    if (book.html / STAMP).is_file() and (book.html / STAMP).read_text() == stamp:
+    source = stage(book, profile)
+    stamp = book.html / STAMP
+    if stamp.is_file() and stamp.read_text() == _fingerprint(source) + _listing(book.html):
         return False
     output = book.build / "site"
     shutil.rmtree(output, ignore_errors=True)
@@ -51,12 +55,12 @@ def build_site(book: Book) -> bool:
     if done.returncode != 0:
         raise BookError("jupyter-book failed:\n" + without_colour(done.stdout)[-3000:])
     built = output / "_build" / "html"
-    (built / STAMP).write_text(stamp)
+    (built / STAMP).write_text(_fingerprint(source) + _listing(built))
     _replace(book.html, built)
     return True
 
 
-def stage(book: Book) -> Path:
+def stage(book: Book, profile: str) -> Path:
     """Lay out what jupyter-book reads: configuration, pages, executed chapters, status."""
     source = book.build / "source"
     shutil.rmtree(source, ignore_errors=True)
@@ -64,17 +68,21 @@ def stage(book: Book) -> Path:
     for name in ("_config.yml", "_toc.yml"):
         shutil.copy(book.root / name, source / name)
     shutil.copytree(book.root / "book", source / "book")
-    runs: list[tuple[Chapter, Run | None]] = []
+    rows: list[Row] = []
     for chapter in book.chapters():
-        executed = book.executed / chapter.path.name
+        executed = book.executed(profile) / chapter.path.name
         run = executed_run(executed)
-        page = for_readers(nbformat.read(executed, 4), run) if run else not_executed(chapter)
+        if run is None:
+            page, current = not_executed(chapter, profile), False
+        else:
+            current = is_current(run, chapter)
+            page = for_readers(nbformat.read(executed, 4), run, current)
         nbformat.write(page, source / "notebooks" / chapter.path.name)
-        runs.append((chapter, run))
-    missing = {chapter.name for chapter, run in runs if run is None}
+        rows.append(Row(chapter, title_of(page) or chapter.name, run, current))
+    missing = {row.chapter.name for row in rows if row.run is None}
     for page in (source / "book").rglob("*.md"):
         page.write_text(without_figures_of(page.read_text("utf-8"), missing), "utf-8")
-    (source / "book" / "status.md").write_text(status_page(runs), encoding="utf-8")
+    (source / "book" / "status.md").write_text(status_page(rows), encoding="utf-8")
     page = operators_page(version("torch").partition("+")[0])
     (source / "book" / "operators.md").write_text(page, encoding="utf-8")
     return source
@@ -89,29 +97,38 @@ def without_figures_of(page: str, missing: set[str]) -> str:
     return re.sub(r"```\{glue:\}.*\n:doc: \S*/(?P<chapter>\w+)\.ipynb\n```\n", keep_or_drop, page)
 
 
-def for_readers(notebook: NotebookNode, run: Run) -> NotebookNode:
-    """An executed chapter as its page shows it: parameters folded, the time under the title."""
+def for_readers(notebook: NotebookNode, run: Run, current: bool) -> NotebookNode:
+    """An executed chapter as its page shows it.
+
+    The line that says where it ran stands under the title, with the time that it took; the
+    parameters are folded.
+    """
+    line = ""
     for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            output.get("data", {}).pop(RUN_MIME, None)
+        for output in [o for o in cell.get("outputs", []) if RUN_MIME in o.get("data", {})]:
+            line = output.data["text/html"]
+            cell.outputs.remove(output)
         for tag, prompt in PARAMETER_PROMPTS.items():
             if tag in cell.metadata.get("tags", []):
                 cell.metadata["tags"].append("hide-input")
                 cell.metadata["mystnb"] = {"code_prompt_show": prompt, "code_prompt_hide": prompt}
-    title = notebook.cells[0]
-    title.source += (
-        f"\n\nThis page was executed whole, on profile {run.profile}, in {run.seconds:.0f} seconds "
-        f"on {run.finished[:10]}; the next line names the machine. "
-        "[Status of all chapters](../book/status.md)."
+    took = (
+        f" · profile {run.profile}, {run.seconds:.0f} s in all · "
+        '<a href="../book/status.html">all chapters</a></p>'
     )
+    heading, _, rest = notebook.cells[0].source.partition("\n")
+    if not current:
+        rest = f"\n```{{note}}\nThe chapter has changed since this run.\n```\n{rest}"
+    notebook.cells[0].source = f"{heading}\n\n{line.replace('</p>', took)}\n{rest}"
     return notebook
 
 
-def not_executed(chapter: Chapter) -> NotebookNode:
+def not_executed(chapter: Chapter, profile: str) -> NotebookNode:
     """What stands in for a chapter that has not been executed: no output is shown as if it had."""
+    command = f"make book CHAPTER={chapter.number} PROFILE={profile}"
     text = (
         f"# {chapter.title}\n\nThis chapter has not been executed on this machine yet. "
-        f"`make book CHAPTER={chapter.number}` does it."
+        f"`{command}` does it."
     )
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text, id="title")])
 
@@ -126,6 +143,13 @@ def _fingerprint(source: Path) -> str:
             digest.update(str(path.relative_to(source)).encode())
             digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
+
+
+def _listing(folder: Path) -> str:
+    """A hash of the names and sizes of all files in a built site, to notice one that is gone."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != STAMP)
+    names = "\n".join(f"{path.relative_to(folder)} {path.stat().st_size}" for path in files)
+    return hashlib.sha256(names.encode()).hexdigest()
 
 
 def _replace(target: Path, built: Path) -> None:

@@ -20,7 +20,7 @@ def executed():
     command = ["-m", "macgpu", "run", "--profile", "smoke", "--device", "mps", "--build"]
     status = softmps.run([*command, str(build)])
     assert status == 0, "a chapter failed on the software device; its cell is shown above"
-    return build / "executed"
+    return build / "executed" / "smoke"
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)

@@ -3,6 +3,7 @@
 import gzip
 import shutil
 import urllib.request
+from pathlib import Path
 from urllib.error import URLError
 
 import numpy as np
@@ -96,6 +97,40 @@ def test_spawned_workers_load_the_same_pictures(subset):
 def test_a_full_set_that_is_not_there_says_so(load, tmp_path):
     with pytest.raises(data.DataError, match="download=True"):
         load(tmp_path)
+
+
+def test_a_download_replaces_what_a_broken_one_left(tmp_path):
+    class Set:
+        """Stands for a torchvision dataset: its files, whole or not there."""
+
+        def __init__(self, root, train, download=False):
+            path = Path(root) / "Set" / f"{train}.txt"
+            if download:
+                path.parent.mkdir(exist_ok=True)
+                path.write_text("whole")
+            if not path.exists() or path.read_text() != "whole":
+                raise RuntimeError("Dataset not found")
+
+    (tmp_path / "Set").mkdir()
+    (tmp_path / "Set" / "True.txt").write_text("half")
+    data._torchvision(Set, tmp_path, download=True)
+    assert sorted(path.name for path in (tmp_path / "Set").iterdir()) == ["False.txt", "True.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["Set"]
+
+
+def test_a_colour_set_on_disk_is_read(tmp_path, monkeypatch):
+    from torchvision.datasets import CIFAR10
+
+    def from_memory(self, root, train):
+        self.data = np.zeros((4, 32, 32, 3), dtype=np.uint8)
+        self.data[0, 5, 7] = (1, 2, 3)
+        self.targets = [0, 1, 2, 9]
+
+    monkeypatch.setattr(CIFAR10, "__init__", from_memory)
+    train, test = data.cifar10(tmp_path)
+    assert train.images.shape == test.images.shape == (4, 3, 32, 32)
+    assert train.images[0, :, 5, 7].tolist() == [1, 2, 3], "channels come first"
+    assert train.labels.tolist() == [0, 1, 2, 9]
 
 
 def test_a_download_without_a_network_leaves_nothing_behind(tmp_path, monkeypatch):

@@ -34,6 +34,21 @@ def test_a_device_that_answers_zeros_fails_the_probe():
         assert "differs from the CPU" in device.probe("cpu")
 
 
+def test_the_probe_waits_for_the_device(monkeypatch):
+    waited = []
+    monkeypatch.setattr(device, "synchronize", waited.append)
+    device.probe("cpu")
+    assert waited == [torch.device("cpu")]
+
+
+@pytest.mark.parametrize("name", ["cpu", "cuda", "mps"])
+def test_autocast_takes_half_of_float32(name):
+    dtype = device.autocast_dtype(torch.device(name))
+    assert dtype.itemsize == 2
+    # What torch itself chooses, but for CUDA, where its float16 is the older choice.
+    assert dtype == torch.get_autocast_dtype(name) or name == "cuda"
+
+
 def test_a_device_that_cannot_be_read_fails_the_probe():
     assert "failed on it" in device.probe("meta")
 

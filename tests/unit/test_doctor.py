@@ -6,8 +6,10 @@ import sys
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
 from macgpu import doctor, variables
+from macgpu.cli import app
 from macgpu.doctor import FAIL, OK, WARN, Facts, Torch
 from tests.machines import LINUX, MAC
 
@@ -162,6 +164,12 @@ def test_an_invented_variable_warns():
     assert "torch never reads it" in text(facts)
 
 
+def test_a_bad_watermark_stops_nothing_where_there_is_no_mps():
+    facts = replace(GOOD_LINUX, environment={variables.HIGH: "0.9"})
+    found = [check for check in doctor.examine(facts) if check.topic == "variables"]
+    assert [check.level for check in found] == [WARN], "one line about it, not two that disagree"
+
+
 def test_fork_on_a_mac_warns():
     assert levels(replace(GOOD_MAC, start_method="fork"))["workers"] == WARN
     assert levels(replace(GOOD_LINUX, start_method="fork"))["workers"] == OK
@@ -190,6 +198,15 @@ def test_a_late_variable_is_seen_in_a_real_process():
     )
     late = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert variables.FALLBACK in late.stdout
+
+
+@pytest.mark.parametrize(("good", "status"), [(True, 0), (False, 1)])
+def test_the_command_fails_where_training_would(monkeypatch, good, status):
+    facts = GOOD_LINUX if good else replace(GOOD_LINUX, data_problem="damaged")
+    monkeypatch.setattr(doctor, "collect", lambda: facts)
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == status
+    assert "workers" in result.output
 
 
 def test_json_holds_the_checks_and_nothing_that_names_the_machine():

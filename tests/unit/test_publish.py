@@ -9,17 +9,18 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import nbformat
 import pytest
 from rich.console import Console
 
+from macgpu.errors import BookError
 from macgpu.publish import freshness
-from macgpu.publish.book import BookError, find_book
+from macgpu.publish.book import find_book
 from macgpu.publish.execute import executed_run, problems_of, run_chapters
+from macgpu.publish.lock import locked
 from macgpu.publish.site import STAMP, build_site, for_readers, stage, without_figures_of
-from macgpu.publish.status import status_page
+from macgpu.publish.status import Row, status_page
 from tests.conftest import ROOT, write_chapter
 
 
@@ -37,7 +38,7 @@ def edit(path, change):
 
 def test_a_chapter_is_executed_once_and_then_fresh(small_book):
     assert run(small_book)[0] == ["executed"]
-    executed = small_book.executed / "01_one.ipynb"
+    executed = small_book.executed("smoke") / "01_one.ipynb"
     assert "a first output" in executed.read_text()
     before = executed.read_bytes()
     assert run(small_book)[0] == ["fresh"]
@@ -92,13 +93,15 @@ def test_a_changed_module_or_data_file_changes_the_fingerprint(small_book, monke
 
 def test_a_failing_cell_is_shown_and_the_others_still_run(small_book):
     run(small_book)
-    good = (small_book.executed / "01_one.ipynb").read_bytes()
+    good = (small_book.executed("smoke") / "01_one.ipynb").read_bytes()
     write_chapter(small_book, "01_one", "before = 1", "total = before / 0\nprint(total)")
     write_chapter(small_book, "02_two", "print('the second')")
     results, text = run(small_book)
     assert results == ["failed", "executed"]
     assert "01" in text and "total = before / 0" in text and "ZeroDivisionError" in text
-    assert (small_book.executed / "01_one.ipynb").read_bytes() == good, "the good one stays"
+    assert (small_book.executed("smoke") / "01_one.ipynb").read_bytes() == good, (
+        "the good one stays"
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,7 @@ def test_a_chapter_that_does_not_run_to_its_end_fails(small_book, source, words)
     results, text = run(small_book)
     assert results == ["failed"]
     assert words in text
-    assert not (small_book.executed / "01_one.ipynb").exists()
+    assert not (small_book.executed("smoke") / "01_one.ipynb").exists()
 
 
 def test_a_chapter_that_does_not_say_where_it_ran_fails(small_book):
@@ -145,11 +148,20 @@ def test_a_profile_for_a_chapter_that_does_not_exist_is_refused(small_book):
     assert "09_nine" in run(small_book)[1]
 
 
-def test_a_file_that_is_no_notebook_is_refused_and_the_others_run(small_book):
-    (small_book.root / "notebooks" / "02_two.ipynb").write_text("{ half a notebook")
+@pytest.mark.parametrize("content", [b"{ half a notebook", b"[]", b"123", b"\xff\xfe", b""])
+def test_a_file_that_is_no_notebook_is_refused_and_the_others_run(small_book, content):
+    (small_book.root / "notebooks" / "02_two.ipynb").write_bytes(content)
     results, text = run(small_book)
     assert results == ["executed", "failed"]
     assert "02_two.ipynb is not a readable notebook" in text
+
+
+@pytest.mark.parametrize("content", ["01_one: {", "- a list", "01_one: [1]"])
+def test_a_profile_that_is_no_table_is_one_line(small_book, content):
+    (small_book.root / "profiles" / "smoke.yml").write_text(content)
+    results, text = run(small_book)
+    assert results == ["failed"]
+    assert "profiles/smoke.yml" in text and "Traceback" not in text
 
 
 def test_parameters_are_literals_in_one_cell(small_book):
@@ -162,33 +174,52 @@ def test_parameters_are_literals_in_one_cell(small_book):
 
 def test_a_damaged_executed_notebook_is_made_again(small_book):
     run(small_book)
-    executed = small_book.executed / "01_one.ipynb"
-    executed.write_bytes(executed.read_bytes()[:100])
-    assert executed_run(executed) is None
-    assert run(small_book)[0] == ["executed"]
+    executed = small_book.executed("smoke") / "01_one.ipynb"
+    for damaged in (executed.read_bytes()[:100], b"[]", b"123", b"\xff\xfe", b""):
+        executed.write_bytes(damaged)
+        assert executed_run(executed) is None
+        assert run(small_book)[0] == ["executed"]
+
+
+def test_a_quick_look_on_another_profile_loses_nothing(small_book):
+    run(small_book, profile="quick")
+    assert run(small_book, profile="smoke")[0] == ["executed"]
+    assert run(small_book, profile="quick")[0] == ["fresh"]
+
+
+def test_another_version_of_torch_makes_chapters_run_again(small_book, monkeypatch):
+    chapter = small_book.chapter("1")
+    before = freshness.fingerprint(chapter, {})
+    monkeypatch.setattr(freshness, "version", lambda package: "9.9")
+    newer_torch = freshness.fingerprint(chapter, {})
+    monkeypatch.setattr(freshness.platform, "python_version", lambda: "3.99")
+    assert len({before, newer_torch, freshness.fingerprint(chapter, {})}) == 3
 
 
 def test_the_site_is_built_once_and_a_bad_page_leaves_it_as_it_was(small_book):
     run(small_book)
-    assert build_site(small_book)
+    assert build_site(small_book, "smoke")
     page = small_book.html / "notebooks" / "01_one.html"
     assert "a first output" in page.read_text()
-    assert not build_site(small_book), "nothing changed"
+    assert not build_site(small_book, "smoke"), "nothing changed"
     before = page.read_bytes()
     index = small_book.root / "book" / "index.md"
     index.write_text("# A small book\n\n[nowhere](missing.md)\n")
     with pytest.raises(BookError, match="missing.md"):
-        build_site(small_book)
+        build_site(small_book, "smoke")
     assert page.read_bytes() == before
     with pytest.raises(BookError, match="missing.md"):
-        build_site(small_book)  # the warning must not get lost the second time
+        build_site(small_book, "smoke")  # the warning must not get lost the second time
     index.write_text("# A small book, mended\n")
-    assert build_site(small_book)
+    assert build_site(small_book, "smoke")
     assert (small_book.html / STAMP).is_file()
+    (small_book.html / "index.html").unlink()
+    assert build_site(small_book, "smoke"), "a page that is gone is made again"
+    assert (small_book.html / "index.html").is_file()
 
 
 def test_a_chapter_that_was_not_executed_shows_no_output(small_book):
-    source = stage(small_book)
+    source = stage(small_book, "smoke")
     page = (source / "notebooks" / "01_one.ipynb").read_text()
     assert "has not been executed on this machine" in page
     assert "print(" not in page
@@ -206,8 +237,8 @@ def test_a_page_loses_only_the_figures_of_chapters_that_did_not_run():
 def test_the_status_page_says_what_the_run_said(small_book):
     run(small_book)
     chapter = small_book.chapter("01")
-    ran = executed_run(small_book.executed / chapter.path.name)
-    page = status_page([(chapter, ran)])
+    ran = executed_run(small_book.executed("smoke") / chapter.path.name)
+    page = status_page([Row(chapter, "Chapter 01_one", ran, True)])
     assert "| [01 Chapter 01_one](../notebooks/01_one.ipynb) | passed |" in page
     assert "| cpu | smoke |" in page
     assert "- cpu on a machine; Python 3; torch 2" in page
@@ -215,12 +246,58 @@ def test_the_status_page_says_what_the_run_said(small_book):
 
 def test_a_page_folds_its_parameters_and_keeps_its_outputs(small_book):
     run(small_book)
-    path = small_book.executed / "01_one.ipynb"
-    page = for_readers(nbformat.read(path, 4), executed_run(path))
+    path = small_book.executed("smoke") / "01_one.ipynb"
+    page = for_readers(nbformat.read(path, 4), executed_run(path), True)
     folded = [c for c in page.cells if "hide-input" in c.metadata.get("tags", [])]
     assert len(folded) == 2, "the parameters and what the run set"
     assert "a first output" in json.dumps(page)
+    assert page.cells[0].source.startswith("# Chapter 01_one\n\n")
     assert "profile smoke" in page.cells[0].source
+
+
+def test_a_chapter_that_changed_since_its_run_says_so(small_book):
+    path = write_chapter(small_book, "02_two", "print('the second')")
+    run(small_book)
+    edit(path, lambda nb: nb.cells[0].update(source="# Another title"))
+    source = stage(small_book, "smoke")
+    status = (source / "book" / "status.md").read_text()
+    assert "[02 Chapter 02_two](../notebooks/02_two.ipynb) | passed, and changed since |" in status
+    assert "[01 Chapter 01_one](../notebooks/01_one.ipynb) | passed |" in status
+    assert "has changed since this run" in (source / "notebooks" / "02_two.ipynb").read_text()
+
+
+def test_a_damaged_data_file_stops_only_the_chapters_that_read_it(small_book, monkeypatch):
+    from macgpu import data
+
+    write_chapter(small_book, "02_two", "from macgpu import data")
+    monkeypatch.setattr(data, "SHA256", {"held-out.txt": "another"})
+    results, text = run(small_book)
+    assert results == ["executed", "failed"]
+    assert "is not the file that was shipped" in text and "Traceback" not in text
+
+
+def test_two_runs_at_once_are_one_run_and_one_clear_line(small_book):
+    with locked(small_book.build):
+        done = macgpu(small_book, "run", "--profile", "smoke")
+    assert done.returncode == 1
+    assert done.stderr.strip() == "macgpu: another run is at work in _build; wait for it"
+    assert not small_book.executed("smoke").exists()
+
+
+def test_a_file_in_the_place_of_the_build_folder_is_named(small_book):
+    small_book.build.write_text("")
+    done = macgpu(small_book, "run")
+    assert done.stderr.strip() == "macgpu: _build is a file, and should be a folder"
+
+
+def test_a_failed_chapter_fails_the_command_and_the_table_shows_it(small_book):
+    write_chapter(small_book, "02_two", "1 / 0")
+    done = macgpu(small_book, "run", "--profile", "smoke", "--device", "cpu")
+    assert done.returncode == 1
+    table = [line.split() for line in done.stdout.splitlines()[-3:]]
+    assert table[0] == ["chapter", "device", "time", "result"]
+    assert table[1][0] == "01_one" and table[1][-1] == "executed"
+    assert table[2] == ["02_two", "–", "–", "failed"]
 
 
 def macgpu(book, *arguments):
@@ -248,7 +325,7 @@ def test_a_device_that_is_not_there_stops_before_anything_runs(small_book):
     assert done.returncode == 1
     assert len(done.stderr.strip().splitlines()) == 1
     assert f"device {missing} cannot be used" in done.stderr
-    assert not small_book.executed.exists()
+    assert not small_book.executed("quick").exists()
 
 
 def test_outside_of_a_book_there_is_one_clear_line(tmp_path):
@@ -270,9 +347,15 @@ def test_no_permission_to_write_is_one_clear_line(small_book):
 
 
 def test_ctrl_c_ends_with_one_line_and_the_next_run_goes_on(small_book):
-    started = small_book.root / "started"
-    wait = f"import pathlib, time\npathlib.Path({str(started)!r}).touch()\ntime.sleep(600)"
-    write_chapter(small_book, "02_two", wait)
+    # The chapter writes to a pipe, so that the signal comes while its cell runs.
+    pipe = small_book.root / "pipe"
+    os.mkfifo(pipe)
+    write_chapter(
+        small_book,
+        "02_two",
+        f"import threading\nopen({str(pipe)!r}, 'w').close()",
+        "threading.Event().wait()",
+    )
     process = subprocess.Popen(
         [sys.executable, "-m", "macgpu", "run", "--profile", "smoke", "--device", "cpu"],
         cwd=small_book.root,
@@ -280,16 +363,13 @@ def test_ctrl_c_ends_with_one_line_and_the_next_run_goes_on(small_book):
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 120
-    while not started.exists() and time.monotonic() < deadline:
-        assert process.poll() is None
-        time.sleep(0.05)
+    pipe.read_text()
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors.strip() == "macgpu: interrupted; what was finished is kept"
     assert "01  one: executed" in output
-    assert not (small_book.executed / "02_two.ipynb").exists()
+    assert not (small_book.executed("smoke") / "02_two.ipynb").exists()
     write_chapter(small_book, "02_two", "print('the second')")
     assert run(small_book)[0] == ["fresh", "executed"]
 

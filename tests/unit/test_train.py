@@ -82,6 +82,35 @@ def test_more_steps_do_not_read_more_numbers():
     assert reads(steps=10) == reads(steps=1)
 
 
+def test_more_steps_do_not_wait_more_often(monkeypatch):
+    waits = []
+    monkeypatch.setattr(train, "synchronize", waits.append)
+
+    def count(steps):
+        waits.clear()
+        reads(steps)
+        return len(waits)
+
+    assert count(10) == count(1) > 0
+
+
+def test_tokens_stay_whole_numbers():
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(12, 3))
+    batches = [(torch.randint(10, (8, 3)), torch.randint(3, (8,)))]
+    history = train.fit(model, batches, torch.optim.SGD(model.parameters()), 1, report=None)
+    assert len(history.step_losses) == 1
+
+
+def test_the_seed_decides_dropout():
+    def run(seed):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(5, 64), nn.Dropout(0.5), nn.Linear(64, 3)).double()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        return train.fit(model, problem(3), optimizer, 1, seed=seed, report=None).step_losses
+
+    assert run(1) == run(1) != run(2)
+
+
 def test_the_scheduler_moves_after_every_step():
     model = nn.Linear(5, 3).double()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
