@@ -97,3 +97,9 @@ def test_a_chapter_runs_on_smoke(smoke_run, chapter):
     assert outcome.result in ("executed", "fresh"), outcome.failure
     assert outcome.run.device in ("mps", "cuda", "cpu")
     assert outcome.run.profile == "smoke"
+
+
+def test_the_readme_lists_every_chapter_by_its_title():
+    readme = (ROOT / "README.md").read_text()
+    rows = re.findall(r"^\| (\d\d) \| \[(.+)\]\(notebooks/(\w+)\.ipynb\)", readme, re.MULTILINE)
+    assert rows == [(chapter.number, chapter.title, chapter.name) for chapter in CHAPTERS]
