@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from macgpu import softmps
 from macgpu.machine import DEVICES, explain_missing_mps, read_machine
 
 
@@ -159,8 +158,8 @@ def describe(device: torch.device) -> str:
     """The device by its own name: the chip, the graphics card or the processor."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(0)
-    machine = read_machine()
     if device.type == "mps":
-        # Its own name, so that nothing computed there can pass for a Mac's.
-        return softmps.NAME if softmps.is_active() else f"{machine.chip} GPU"
+        # The software device names itself here, so that nothing computed on it passes for a Mac's.
+        return torch.backends.mps.get_name()
+    machine = read_machine()
     return f"{machine.chip}, {machine.cores} cores"
