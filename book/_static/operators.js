@@ -1,7 +1,7 @@
 // The filter of the operator page: shows the rows whose name contains what is typed.
 const filter = document.getElementById("operator-filter");
 const count = document.getElementById("operator-count");
-const rows = [...document.querySelectorAll("#operators tbody tr")];
+const rows = [...document.querySelectorAll("#operator-table tbody tr")];
 
 function show() {
   const wanted = filter.value.trim().toLowerCase();

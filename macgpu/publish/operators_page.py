@@ -30,7 +30,10 @@ def operators_page(torch_version: str) -> str:
         f"Every operator of torch {torch_version} and how it gets to run on MPS, as "
         "`native_functions.yaml` in the wheel says. "
         "[Operators, data types, fallback](../notebooks/07_operators_dtypes_fallback.ipynb) "
-        "explains the states. A kernel that exists may still refuse a data type or a shape.",
+        "explains the states. A kernel that exists may still refuse a data type or a shape. "
+        "Two of the missing are registered in the macOS binary all the same: "
+        "`embedding_renorm_`, which always runs on the CPU, and `_slow_conv2d_forward`, which "
+        "raises.",
         "",
         "| State | Operators | Meaning |",
         "|---|---|---|",
@@ -39,7 +42,7 @@ def operators_page(torch_version: str) -> str:
         FILTER,
         "",
         "```{raw} html",
-        '<table id="operators"><thead><tr><th scope="col">Operator</th>'
+        '<table id="operator-table"><thead><tr><th scope="col">Operator</th>'
         '<th scope="col">MPS</th><th scope="col">CUDA</th></tr></thead><tbody>',
         *(
             f"<tr><td>{operator.name}</td><td>{operator.kind.value}</td>"

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from macgpu.operators import operators
 from tests import browser
 
 PATH = browser.find()
@@ -249,8 +250,13 @@ def test_the_status_page_lists_every_chapter(watched, address, smoke_run):
 
 def test_the_operator_page_finds_an_operator_as_one_types(watched, address):
     watched.page.goto(f"{address}/book/operators.html")
+    count = watched.page.locator("#operator-count")
+    assert count.inner_text() == f"{len(operators())} of {len(operators())} operators"
     watched.page.fill("#operator-filter", "adaptive_max_pool3d")
-    shown = watched.page.locator("#operators tbody tr:visible").all_inner_texts()
+    shown = watched.page.locator("#operator-table tbody tr:visible").all_inner_texts()
+    expected = [name for name in operators() if "adaptive_max_pool3d" in name]
+    assert sorted(row.split("\t")[0] for row in shown) == sorted(expected)
     assert "adaptive_max_pool3d\tmissing\tkernel" in shown
-    assert all("adaptive_max_pool3d" in row for row in shown)
-    assert f"{len(shown)} of" in watched.page.locator("#operator-count").inner_text()
+    assert count.inner_text() == f"{len(expected)} of {len(operators())} operators"
+    states = watched.page.locator("article table").first.locator("tbody tr:visible")
+    assert states.count() == 4, "the filter leaves the table of states alone"
