@@ -110,7 +110,9 @@ def _compile_into(folder: Path, torch: Torch) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         work = Path(temporary) / "build"
         work.mkdir()
-        compile_ = [compiler, *FLAGS, f"-I{torch.folder / 'include'}", "-shared"]
+        # Warnings name the source line that they come from: without the path of this machine.
+        sources = f"-ffile-prefix-map={SOURCES.parent}=macgpu/softmps"
+        compile_ = [compiler, *FLAGS, sources, f"-I{torch.folder / 'include'}", "-shared"]
         libraries = [f"-L{torch.folder / 'lib'}", "-ltorch_cpu", "-ltorch", "-lc10"]
         hidden = ["-fvisibility=hidden", "-Wl,-z,defs"]
         device = [str(SOURCES / "all.cpp"), *libraries, "-o", str(work / "device.so")]

@@ -59,6 +59,29 @@ def test_missing_operators_fall_back_if_asked_before_the_import() -> None:
     )
 
 
+def test_fallback_variable_set_after_the_import_does_nothing() -> None:
+    """In a process of its own, because the device reads the variable once."""
+    done = python(
+        """
+        import os, torch
+        os.environ["PYTORCH_ENABLE_MPS_FALLBACK"] = "1"
+        torch.ones(2, 2, device="mps").mode()
+        """,
+        variables={"PYTORCH_ENABLE_MPS_FALLBACK": "0"},
+    )
+    assert done.returncode == 1
+    assert "NotImplementedError: The operator 'aten::mode' is not currently" in done.stderr
+
+
+def test_warnings_do_not_tell_where_the_sources_lie() -> None:
+    done = python(
+        "import torch; torch.ones(2, 2, device='mps').mode()",
+        variables={"PYTORCH_ENABLE_MPS_FALLBACK": "1"},
+    )
+    assert "(Triggered internally at macgpu/softmps/csrc/dispatch.cpp:" in done.stderr
+    assert str(build.SOURCES) not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("high", "low", "error"),
     [

@@ -35,14 +35,6 @@ def test_missing_operator(name: str, x: torch.Tensor) -> None:
         MISSING[name](x)
 
 
-def test_fallback_variable_set_too_late_does_nothing(
-    x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTORCH_ENABLE_MPS_FALLBACK", "1")
-    with pytest.raises(NotImplementedError, match="not currently implemented"):
-        x.mode()
-
-
 @pytest.mark.parametrize(
     "make",
     [
