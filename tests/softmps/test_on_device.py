@@ -189,6 +189,14 @@ def test_without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         build.ensure_built()
 
 
+def test_cache_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nope")  # root cannot write there either
+    with pytest.raises(softmps.SoftMPSUnavailableError, match="cannot write to its cache") as error:
+        build.ensure_built()
+    assert "/proc/nope/macgpu/softmps" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
 def test_unsupported_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A torch of its own, found as the real one is."""
     (tmp_path / "torch").mkdir()
