@@ -64,7 +64,8 @@ def installed_torch() -> Torch:
 def ensure_built() -> Build:
     """The compiled device for the installed torch, compiled now if it was not before.
 
-    Raises SoftMPSUnavailableError: not on Linux, no g++, an unsupported torch, failed compilation.
+    Raises SoftMPSUnavailableError: not on Linux, no g++, an unsupported torch, a cache that cannot
+    be written, failed compilation.
     """
     if sys.platform != "linux":
         raise SoftMPSUnavailableError(
@@ -75,13 +76,19 @@ def ensure_built() -> Build:
     torch = installed_torch()
     folder = _cache() / f"torch-{torch.version}-{_digest(torch)}"
     build = Build(folder / "device.so", folder / "accelerator.so", folder / "operators.json")
-    if not folder.exists():
-        _cache().mkdir(parents=True, exist_ok=True)
-        # Of two processes that find nothing, the second waits for the first.
-        with (_cache() / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not folder.exists():
-                _compile_into(folder, torch)
+    try:
+        if not folder.exists():
+            _cache().mkdir(parents=True, exist_ok=True)
+            # Of two processes that find nothing, the second waits for the first.
+            with (_cache() / "lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not folder.exists():
+                    _compile_into(folder, torch)
+    except OSError as error:
+        raise SoftMPSUnavailableError(
+            f"The software MPS device cannot write to its cache {_cache()} ({error.strerror}): "
+            "set XDG_CACHE_HOME to a folder that can be written to."
+        ) from error
     return build
 
 
@@ -110,7 +117,9 @@ def _compile_into(folder: Path, torch: Torch) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         work = Path(temporary) / "build"
         work.mkdir()
-        compile_ = [compiler, *FLAGS, f"-I{torch.folder / 'include'}", "-shared"]
+        # Warnings name the source line that they come from: without the path of this machine.
+        sources = f"-ffile-prefix-map={SOURCES.parent}=macgpu/softmps"
+        compile_ = [compiler, *FLAGS, sources, f"-I{torch.folder / 'include'}", "-shared"]
         libraries = [f"-L{torch.folder / 'lib'}", "-ltorch_cpu", "-ltorch", "-lc10"]
         hidden = ["-fvisibility=hidden", "-Wl,-z,defs"]
         device = [str(SOURCES / "all.cpp"), *libraries, "-o", str(work / "device.so")]

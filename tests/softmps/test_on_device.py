@@ -59,6 +59,29 @@ def test_missing_operators_fall_back_if_asked_before_the_import() -> None:
     )
 
 
+def test_fallback_variable_set_after_the_import_does_nothing() -> None:
+    """In a process of its own, because the device reads the variable once."""
+    done = python(
+        """
+        import os, torch
+        os.environ["PYTORCH_ENABLE_MPS_FALLBACK"] = "1"
+        torch.ones(2, 2, device="mps").mode()
+        """,
+        variables={"PYTORCH_ENABLE_MPS_FALLBACK": "0"},
+    )
+    assert done.returncode == 1
+    assert "NotImplementedError: The operator 'aten::mode' is not currently" in done.stderr
+
+
+def test_warnings_do_not_tell_where_the_sources_lie() -> None:
+    done = python(
+        "import torch; torch.ones(2, 2, device='mps').mode()",
+        variables={"PYTORCH_ENABLE_MPS_FALLBACK": "1"},
+    )
+    assert "(Triggered internally at macgpu/softmps/csrc/dispatch.cpp:" in done.stderr
+    assert str(build.SOURCES) not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("high", "low", "error"),
     [
@@ -164,6 +187,14 @@ def test_without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(softmps.SoftMPSUnavailableError, match=r"needs g\+\+ to compile itself"):
         build.ensure_built()
+
+
+def test_cache_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nope")  # root cannot write there either
+    with pytest.raises(softmps.SoftMPSUnavailableError, match="cannot write to its cache") as error:
+        build.ensure_built()
+    assert "/proc/nope/macgpu/softmps" in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_unsupported_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

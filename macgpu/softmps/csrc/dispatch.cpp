@@ -115,9 +115,20 @@ void refuse_without_cpu_kernel(const c10::OperatorHandle& op, Stack* /*stack*/) 
       "has no CPU kernel to run it with.");
 }
 
+void refuse_without_mps_part(const c10::OperatorHandle& op, Stack* /*stack*/) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, "The operator '", op.operator_name(), "' is not currently implemented for the MPS "
+      "device: its one kernel for all devices has no part for MPS. PYTORCH_ENABLE_MPS_FALLBACK=1 "
+      "does not reach it; compute it on the CPU and move the result.");
+}
+
 // Operators with one kernel for all devices, which looks the device's part up in a table that a
 // torch built without MPS leaves empty.
 constexpr std::array kGeneric{"ldexp.Tensor", "ldexp_", "ldexp.out"};
+// The same, with no part known for MPS in a torch built with it: an assertion inside torch would
+// fail, with words that name no operator.
+constexpr std::array kGenericWithoutMps{
+    "kaiser_window", "kaiser_window.periodic", "kaiser_window.beta"};
 
 std::optional<c10::OperatorHandle> find(const std::string& name) {
   const auto dot = name.find('.');
@@ -145,10 +156,19 @@ void register_operators(c10::List<std::string> names, c10::List<std::string> ele
           name.c_str(), torch::CppFunction::makeFromBoxedFunction<&refuse_without_cpu_kernel>());
     }
   }
-  for (const char* name : kGeneric) {
+  const auto is_generic = [](const char* name) {
     const auto op = find(name);
-    if (op && op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd)) {
+    return op && op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
+  };
+  for (const char* name : kGeneric) {
+    if (is_generic(name)) {
       aten.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
+    }
+  }
+  for (const char* name : kGenericWithoutMps) {
+    if (is_generic(name)) {
+      aten.impl(
+          name, torch::CppFunction::makeFromBoxedFunction<&refuse_without_mps_part>());
     }
   }
 }

@@ -24,9 +24,11 @@
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
 #include <array>
+#include <limits>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -252,13 +254,30 @@ std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double p,
   return {input.mul(mask).mul_(kept == 0 ? 0.0 : 1 / kept), mask};
 }
 
+// The composition adds its mask to the scores, where a boolean one tells which keys take part.
+std::optional<Tensor> additive_mask(const std::optional<Tensor>& mask, const Tensor& query) {
+  if (!mask || !mask->defined()) {
+    return std::nullopt;
+  }
+  if (mask->scalar_type() == c10::kBool) {
+    return at::zeros_like(*mask, query.options())
+        .masked_fill_(mask->logical_not(), -std::numeric_limits<double>::infinity());
+  }
+  TORCH_CHECK(
+      mask->scalar_type() == c10::kFloat || mask->scalar_type() == query.scalar_type(),
+      "Expected attn_mask dtype to be bool or float or to match query dtype, but got ",
+      mask->scalar_type(), " and ", query.scalar_type());
+  return mask;
+}
+
 // Boxed, because torch 2.14 has an argument more than 2.11.
 void attention_math_for_mps(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto count = op.schema().arguments().size();
   auto arguments = torch::jit::pop(*stack, count);
+  const Tensor query = arguments[0].toTensor();
   auto [output, weights] = at::_scaled_dot_product_attention_math(
-      arguments[0].toTensor(), arguments[1].toTensor(), arguments[2].toTensor(),
-      arguments[3].toOptional<Tensor>(), arguments[4].toDouble(), arguments[5].toBool(),
+      query, arguments[1].toTensor(), arguments[2].toTensor(),
+      additive_mask(arguments[3].toOptional<Tensor>(), query), arguments[4].toDouble(), arguments[5].toBool(),
       arguments[6].toOptional<Tensor>(), arguments[7].toOptional<double>(),
       count > 8 && arguments[8].toBool());
   torch::jit::push(*stack, output, weights);
@@ -270,7 +289,8 @@ Tensor scaled_dot_product_attention(
     const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& mask,
     double dropout, bool causal, std::optional<double> scale, bool grouped) {
   return std::get<0>(at::_scaled_dot_product_attention_math(
-      query, key, value, mask, dropout, causal, std::nullopt, scale, grouped));
+      query, key, value, additive_mask(mask, query), dropout, causal, std::nullopt, scale,
+      grouped));
 }
 
 // Its MPS kernel has no backward: a torch built with MPS computes the norm from its parts where

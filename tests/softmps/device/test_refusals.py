@@ -35,12 +35,22 @@ def test_missing_operator(name: str, x: torch.Tensor) -> None:
         MISSING[name](x)
 
 
-def test_fallback_variable_set_too_late_does_nothing(
-    x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTORCH_ENABLE_MPS_FALLBACK", "1")
-    with pytest.raises(NotImplementedError, match="not currently implemented"):
-        x.mode()
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("kaiser_window", lambda: torch.kaiser_window(8, device="mps")),
+        ("kaiser_window.periodic", lambda: torch.kaiser_window(8, True, device="mps")),
+        ("kaiser_window.beta", lambda: torch.kaiser_window(8, True, 3.0, device="mps")),
+        (
+            "kaiser_window",
+            lambda: torch.ops.aten.kaiser_window.out(8, out=torch.empty(8, device="mps")),
+        ),
+    ],
+)
+def test_generic_operator_without_a_part_for_mps(name: str, make: Callable) -> None:
+    words = f"The operator 'aten::{name}' is not currently implemented for the MPS device"
+    with pytest.raises(NotImplementedError, match=words):
+        make()
 
 
 @pytest.mark.parametrize(
