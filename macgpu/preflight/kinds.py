@@ -188,6 +188,11 @@ KINDS: dict[str, Kind] = {
         "Set both ratios, low not above high, or neither.",
     ),
     # The script itself
+    "skipped-cell": Kind(
+        HURTS,
+        "a {detail} cell is not run, and was not examined",
+        "Where it trains, or makes what later cells need, run preflight on that program itself.",
+    ),
     "script-error": Kind(
         FAILS,
         "the script stopped: {detail}",

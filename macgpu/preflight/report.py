@@ -70,7 +70,7 @@ class Report:
 
     def _verdict(self) -> str:
         fails, hurts = len(self.of(FAILS)), len(self.of(HURTS))
-        unseen = {"untraceable", "no-training-step", "script-error"}
+        unseen = {"untraceable", "no-training-step", "script-error", "skipped-cell"}
         if unseen & {finding.kind for finding in self.findings} and not fails:
             return "[yellow]Not all of it could be examined.[/]"
         if fails:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from macgpu import variables
-from macgpu.preflight.source import Part, Program
+from macgpu.preflight.source import NO_CODE, Part, Program
 
 NEEDS_CUDA = frozenset(
     [
@@ -42,6 +42,8 @@ def read_faults(program: Program) -> list[Spot]:
     """Every fault in the text of the program and its modules, in order."""
     spots = []
     for part in program.everything:
+        if part.skipped and part.skipped not in NO_CODE:
+            spots.append(Spot("skipped-cell", f"%%{part.skipped}", part.name, 1, 1))
         spots += _Reader(part, program.knows_mps).spots
     return spots
 
