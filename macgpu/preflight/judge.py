@@ -138,8 +138,14 @@ def _of_the_run(
     if run.ended == "error":
         explained = any(
             f.kind in ENDS_THE_RUN and (f.file, f.line) == (run.file, run.line) for f in findings
-        ) or ("hardcoded-cuda" in kinds and any(word in run.error for word in SAYS_CUDA))
-        limit = not on_a_mac and any(text in run.error for text in LIMITS)
+        )
+        asks_for_cuda = any(word in run.error for word in SAYS_CUDA)
+        limit = asks_for_cuda or (not on_a_mac and any(text in run.error for text in LIMITS))
+        if asks_for_cuda and not any(
+            f.kind == "hardcoded-cuda" and f.file and (f.file, f.line) == (run.file, run.line)
+            for f in findings
+        ):
+            more.append(_finding("hardcoded-cuda", f": {run.error}", run.file, run.line))
         if not explained:
             kind = "untraceable" if limit else "script-error"
             more.append(_finding(kind, run.error, run.file, run.line))

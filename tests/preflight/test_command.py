@@ -240,3 +240,15 @@ def test_without_a_compiler_the_script_is_traced_and_the_reason_given(
     assert report.why_trace
     with pytest.raises(PreflightError):
         examine(HERE / "clean" / "gan.py", on="soft")
+
+
+def test_the_line_at_which_cuda_stopped_the_run_is_never_hidden(report_of):
+    text = (
+        "import torch\n"
+        "def ask():\n"
+        "    torch.cuda.current_blas_handle()\n"
+        "torch.zeros(2).cuda()\n"
+        "ask()\n"
+    )
+    found = {(finding.kind, finding.line) for finding in report_of(text).findings}
+    assert found == {("hardcoded-cuda", 3), ("hardcoded-cuda", 4), ("untraceable", 3)}
