@@ -137,6 +137,8 @@ def examine(
 def _ended(run: Run, how_it_ended: str | None) -> str:
     if run.ended == "steps":
         return "stopped after the steps that were asked for"
+    if run.ended == "apart":
+        return "stopped where the devices are mixed: what comes after it was not examined"
     if run.ended == "error":
         return "the script ended with an error"
     if run.ended == "exit" and run.status:
