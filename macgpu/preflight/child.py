@@ -23,7 +23,7 @@ from macgpu.preflight.gpu import PRETENDED, REAL
 from macgpu.preflight.ledger import Ledger
 from macgpu.preflight.shapes import Shapes
 from macgpu.preflight.source import Program, read_program
-from macgpu.preflight.watch import Watch
+from macgpu.preflight.watch import DevicesApart, Watch
 
 
 class EnoughSteps(BaseException):
@@ -60,8 +60,8 @@ def main(options: dict) -> None:
     environment = Environment(ledger)
     if gpu.pretends:
         pretend.install()
-    Devices(ledger, gpu, shapes).install()
     cuda.install(ledger, gpu, cuda_is_there=not program.knows_mps)
+    Devices(ledger, gpu, shapes).install()
     loaders.install(ledger, gpu, program)
     _count_steps(ledger, environment, options["steps"])
     # Compiled code would hide its operators from the watch.
@@ -77,6 +77,8 @@ def main(options: dict) -> None:
             _run(program)
     except EnoughSteps:
         ended = {"ended": "steps"}
+    except DevicesApart:
+        ended = {"ended": "apart"}
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
         said = error.code if isinstance(error.code, str) else None

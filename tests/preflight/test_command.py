@@ -252,3 +252,26 @@ def test_the_line_at_which_cuda_stopped_the_run_is_never_hidden(report_of):
     )
     found = {(finding.kind, finding.line) for finding in report_of(text).findings}
     assert found == {("hardcoded-cuda", 3), ("hardcoded-cuda", 4), ("untraceable", 3)}
+
+
+@pytest.mark.parametrize("module", ["mps", "accelerator", "cuda"])
+def test_waiting_for_the_device_in_each_step_is_found(report_of, module):
+    report = report_of(TRAIN + f"train(4, lambda loss: torch.{module}.synchronize())\n")
+    (wait,) = [finding for finding in report.findings if finding.kind == "sync-in-step"]
+    assert f"torch.{module}.synchronize()" in wait.message
+    assert wait.line == len(TRAIN.splitlines()) + 1
+
+
+def test_each_part_that_a_worker_cannot_load_is_named(report_of):
+    report = report_of(
+        TRAIN + "from torch.utils.data import DataLoader\n"
+        "def make():\n"
+        "    class Data(list): pass\n"
+        "    return Data([1, 2])\n"
+        "loader = DataLoader(make(), num_workers=1, collate_fn=lambda rows: rows)\n"
+        "train(2)\n"
+    )
+    dataset, collate = [f for f in report.findings if f.kind == "worker-cannot-load"]
+    assert "the collate_fn" in collate.message or "the collate_fn" in dataset.message
+    assert "the dataset" in dataset.message or "the dataset" in collate.message
+    assert dataset.line == collate.line == len(TRAIN.splitlines()) + 5
