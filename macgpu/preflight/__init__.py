@@ -64,7 +64,8 @@ def command(
     """Say whether a script will train on a Mac, and what will hurt.
 
     Runs the script in its own process for a few steps; what it writes, it writes. Exits with 0 if
-    nothing would fail on a Mac, 1 if something would, 2 with --strict if something would hurt.
+    nothing would fail on a Mac, 1 if something would, 2 with --strict if something would hurt or
+    no training step was seen.
     """
     from rich.console import Console
 

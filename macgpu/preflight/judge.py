@@ -36,7 +36,8 @@ LIMITS = (
 @dataclass
 class Run:
     """What the ledger says of the run. ``ended`` is ``"steps"``, ``"finished"``, ``"exit"``,
-    ``"error"``, ``"apart"`` (stopped where the devices are mixed), or ``None`` where the process was ended from outside."""
+    ``"error"``, ``"apart"`` (stopped where the devices are mixed), or ``None`` where the process
+    was ended from outside."""
 
     events: list[Event] = field(default_factory=list)
     steps: int = 0

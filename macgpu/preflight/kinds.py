@@ -124,7 +124,7 @@ KINDS: dict[str, Kind] = {
     ),
     "no-training-step": Kind(
         HURTS,
-        "no optimizer step was seen{detail}",
+        "no training step was seen{detail}",
         "Give the script the arguments that make it train, or more time with --seconds.",
     ),
     # Mixed precision
