@@ -153,7 +153,7 @@ def test_no_process_of_the_script_outlives_the_run(tmp_path):
     [
         ("import sys; sys.exit(3)", "script-error: the script stopped: it exited with status 3"),
         (
-            "import argparse\np = argparse.ArgumentParser()\np.add_argument('data')\np.parse_args()",
+            "from argparse import *\np = ArgumentParser()\np.add_argument('data')\np.parse_args()",
             "it exited with status 2: train.py: error: the following arguments are required: data",
         ),
         ("import sys; sys.exit('no data')", "it exited with status 1: no data"),
