@@ -64,7 +64,8 @@ def command(
     """Say whether a script will train on a Mac, and what will hurt.
 
     Runs the script in its own process for a few steps; what it writes, it writes. Exits with 0 if
-    nothing would fail on a Mac, 1 if something would, 2 with --strict if something would hurt.
+    nothing would fail on a Mac, 1 if something would, 2 with --strict if something would hurt or
+    no training step was seen.
     """
     from rich.console import Console
 
@@ -137,6 +138,8 @@ def examine(
 def _ended(run: Run, how_it_ended: str | None) -> str:
     if run.ended == "steps":
         return "stopped after the steps that were asked for"
+    if run.ended == "apart":
+        return "stopped where the devices are mixed: what comes after it was not examined"
     if run.ended == "error":
         return "the script ended with an error"
     if run.ended == "exit" and run.status:

@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 import torch
 from torch.optim.optimizer import (
@@ -23,7 +24,7 @@ from macgpu.preflight.gpu import PRETENDED, REAL
 from macgpu.preflight.ledger import Ledger
 from macgpu.preflight.shapes import Shapes
 from macgpu.preflight.source import Program, read_program
-from macgpu.preflight.watch import Watch
+from macgpu.preflight.watch import DevicesApart, Watch
 
 
 class EnoughSteps(BaseException):
@@ -60,8 +61,8 @@ def main(options: dict) -> None:
     environment = Environment(ledger)
     if gpu.pretends:
         pretend.install()
-    Devices(ledger, gpu, shapes).install()
     cuda.install(ledger, gpu, cuda_is_there=not program.knows_mps)
+    Devices(ledger, gpu, shapes).install()
     loaders.install(ledger, gpu, program)
     _count_steps(ledger, environment, options["steps"])
     # Compiled code would hide its operators from the watch.
@@ -71,15 +72,18 @@ def main(options: dict) -> None:
     sys.argv = [options["script"], *options["arguments"]]
     sys.path[0] = str(program.path.parent)
     environment.install()
+    sys.stderr = stderr = _LastLine(sys.stderr)
     ended: dict[str, object] = {"ended": "finished"}
     try:
         with Watch(ledger, gpu, shapes):
             _run(program)
     except EnoughSteps:
         ended = {"ended": "steps"}
+    except DevicesApart:
+        ended = {"ended": "apart"}
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
-        said = error.code if isinstance(error.code, str) else None
+        said = error.code if isinstance(error.code, str) else stderr.last_line
         ended = {"ended": "exit", "status": status, "said": said}
     except BaseException as error:  # noqa: BLE001 - whatever ends the script is the report's
         ended = {"ended": "error", **_describe(error, ledger)}
@@ -105,6 +109,27 @@ def _run(program: Program) -> None:
         exec(compile(part.tree, part.name, "exec"), namespace)
 
 
+class _LastLine:
+    """Stands for a stream: passes text on, and remembers the last line of it that is not empty."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._unfinished = ""
+        self._last: str | None = None
+
+    @property
+    def last_line(self) -> str | None:
+        return self._unfinished.strip() or self._last
+
+    def write(self, text: str) -> int:
+        *finished, self._unfinished = (self._unfinished + text).split("\n")
+        self._last = next((line.strip() for line in finished[::-1] if line.strip()), self._last)
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str):
+        return getattr(self._stream, name)
+
+
 class _Shell:
     """The part of IPython that matters here: ``%env`` and ``%set_env``; the rest does nothing."""
 
@@ -122,13 +147,18 @@ def _leave_uncompiled(model: Callable | None = None, **_named: object) -> Callab
 
 
 def _count_steps(ledger: Ledger, environment: Environment, wanted: int) -> None:
-    """One step is one round of all optimizers: a GAN's two make one step together."""
+    """One step is one round of all optimizers: a GAN's two make one step together.
+
+    Where there is no optimizer, and the parameters are updated by hand, it is one backward pass.
+    """
     taken: dict[int, int] = {}
     asked_to_stop = False
+    has_optimizer = False
+    original_init, original_backward = torch.optim.Optimizer.__init__, torch.autograd.backward
 
-    def before(optimizer: torch.optim.Optimizer, *_args: object) -> None:
+    def stop_after(steps: int) -> None:
         nonlocal asked_to_stop
-        if taken.get(id(optimizer), 0) >= wanted:
+        if steps >= wanted:
             if asked_to_stop:  # the script swallowed the exception
                 ledger.flush()
                 ledger.record(ended="steps")
@@ -136,15 +166,35 @@ def _count_steps(ledger: Ledger, environment: Environment, wanted: int) -> None:
             asked_to_stop = True
             raise EnoughSteps
 
+    def end_step() -> None:
+        ledger.end_step()
+        if ledger.step == 1:
+            environment.check_ratios()
+
+    def before(optimizer: torch.optim.Optimizer, *_args: object) -> None:
+        stop_after(taken.get(id(optimizer), 0))
+
     def after(optimizer: torch.optim.Optimizer, *_args: object) -> None:
         taken[id(optimizer)] = taken.get(id(optimizer), 0) + 1
         if taken[id(optimizer)] > ledger.step:
-            ledger.end_step()
-            if ledger.step == 1:
-                environment.check_ratios()
+            end_step()
+
+    def init(self: torch.optim.Optimizer, *args: object, **named: object) -> None:
+        nonlocal has_optimizer
+        has_optimizer = True
+        original_init(self, *args, **named)
+
+    def backward(*args: object, **named: object) -> None:
+        if not has_optimizer:
+            stop_after(ledger.step)
+        original_backward(*args, **named)
+        if not has_optimizer:
+            end_step()
 
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(after)
+    torch.optim.Optimizer.__init__ = init
+    torch.autograd.backward = backward
 
 
 def _describe(error: BaseException, ledger: Ledger) -> dict:

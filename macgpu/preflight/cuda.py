@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
 
+import psutil
 import torch
+from torch import Tensor
 from torch.amp import GradScaler
 from torch.amp.autocast_mode import autocast
 
@@ -30,9 +34,88 @@ STAND_INS = {
     "mem_get_info": (1, 1),
     "get_rng_state": None,
     "set_rng_state": None,
+    "get_rng_state_all": [],
+    "set_rng_state_all": None,
+    "initial_seed": 0,
+    "init": None,
+    "utilization": 0,
+    "reset_max_memory_allocated": None,
+    "reset_accumulated_memory_stats": None,
+    "is_current_stream_capturing": False,
+    "set_stream": None,
+    "set_per_process_memory_fraction": None,
+    "get_device_properties": SimpleNamespace(
+        name="the device under test",
+        major=8,
+        minor=0,
+        total_memory=psutil.virtual_memory().total,
+        multi_processor_count=1,
+    ),
 }
 """Functions of torch.cuda that raise on a Mac, and what they answer here so that the run goes on.
 Those that are harmless without CUDA (``empty_cache``, ``manual_seed_all``, …) are left alone."""
+
+
+TENSOR_TYPES = {
+    "FloatTensor": torch.float32,
+    "DoubleTensor": torch.float64,
+    "HalfTensor": torch.float16,
+    "BFloat16Tensor": torch.bfloat16,
+    "LongTensor": torch.int64,
+    "IntTensor": torch.int32,
+    "ShortTensor": torch.int16,
+    "CharTensor": torch.int8,
+    "ByteTensor": torch.uint8,
+    "BoolTensor": torch.bool,
+}
+
+
+class _Event:
+    """``torch.cuda.Event`` where there is no CUDA: the time it tells is the CPU's."""
+
+    def __init__(self, *_args: object, **_named: object) -> None:
+        self._time = time.perf_counter()
+
+    def record(self, *_args: object) -> None:
+        self._time = time.perf_counter()
+
+    def elapsed_time(self, end: _Event) -> float:
+        return 1e3 * (end._time - self._time)
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None: ...
+
+    def wait(self, *_args: object) -> None: ...
+
+
+class _Stream(contextlib.nullcontext):
+    """``torch.cuda.Stream`` where there is no CUDA: all work is in order."""
+
+    cuda_stream = 0
+
+    def __init__(self, *_args: object, **_named: object) -> None:
+        super().__init__(self)
+
+    def record_event(self, event: _Event | None = None) -> _Event:
+        return event or _Event()
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None: ...
+
+    def wait_event(self, *_args: object) -> None: ...
+
+    def wait_stream(self, *_args: object) -> None: ...
+
+
+CLASSES = {"Event": _Event, "Stream": _Stream, "ExternalStream": _Stream, "device": _Stream}
+"""Classes of torch.cuda that need CUDA, and those that stand for them; ``device`` is a context."""
+
+STREAMS = ("current_stream", "default_stream", "stream")
+"""Functions of torch.cuda that answer with a stream."""
 
 
 def install(ledger: Ledger, gpu: Gpu, cuda_is_there: bool) -> None:
@@ -52,7 +135,17 @@ def install(ledger: Ledger, gpu: Gpu, cuda_is_there: bool) -> None:
         ):
             setattr(torch.cuda, name, _answers_the_user(ledger, there, absent))
     for name, answer in STAND_INS.items():
-        setattr(torch.cuda, name, _stand_in(ledger, name, answer))
+        setattr(torch.cuda, name, _stand_in(ledger, name, lambda *_, answer=answer, **__: answer))
+    for name in STREAMS:
+        setattr(torch.cuda, name, _stand_in(ledger, name, _Stream))
+    # Classes stay classes: scripts and torch ask isinstance() of them.
+    for name, parent in CLASSES.items():
+        init = _stand_in(ledger, name, parent.__init__)
+        setattr(torch.cuda, name, type(name, (parent,), {"__init__": init}))
+    for name, dtype in TENSOR_TYPES.items():
+        new = _stand_in(ledger, name, _tensor_maker(dtype))
+        setattr(torch.cuda, name, type(name, (), {"__new__": new}))
+    Tensor.record_stream = lambda *_args: None
     _install_autocast(ledger, gpu)
     _install_scaler(ledger, gpu)
     _install_distributed(ledger)
@@ -65,12 +158,24 @@ def _answers_the_user(ledger: Ledger, there: object, absent: object) -> Callable
     return answer
 
 
-def _stand_in(ledger: Ledger, name: str, answer: object) -> Callable:
-    def stand_in(*_args: object, **_named: object) -> object:
-        ledger.note("hardcoded-cuda", f": torch.cuda.{name}()")
-        return answer
+def _stand_in(ledger: Ledger, name: str, answer: Callable) -> Callable:
+    def stand_in(*args: object, **named: object) -> object:
+        place = ledger.direct_place()
+        if place:  # torch itself asks for streams, too
+            ledger.note("hardcoded-cuda", f": torch.cuda.{name}()", place)
+        return answer(*args, **named)
 
     return stand_in
+
+
+def _tensor_maker(dtype: torch.dtype) -> Callable[..., Tensor]:
+    def make(_type: type, *content: object, **_named: object) -> Tensor:
+        sizes = content[0] if content and isinstance(content[0], torch.Size) else content
+        if all(isinstance(size, int) for size in sizes):
+            return torch.zeros(sizes, dtype=dtype, device="mps")
+        return torch.as_tensor(content[0], dtype=dtype, device="mps")
+
+    return make
 
 
 def _install_autocast(ledger: Ledger, gpu: Gpu) -> None:

@@ -85,6 +85,9 @@ class Devices:
             setattr(Tensor, name, _method(replacement, getattr(Tensor, name)))
         for name, call in READS.items():
             setattr(Tensor, name, self._reading(getattr(Tensor, name), call))
+        for module in (torch.mps, torch.accelerator, torch.cuda):
+            call = f"{module.__name__}.synchronize()"
+            module.synchronize = self._waiting(module.synchronize, call)
 
     def read(self, device: object) -> torch.device | None:
         """A device as a script gives it; ``cuda`` is noted and read as mps."""
@@ -141,6 +144,14 @@ class Devices:
             return original(tensor)
 
         return read
+
+    def _waiting(self, original: Callable, call: str) -> Callable:
+        @functools.wraps(original)
+        def wait(*args: object, **named: object) -> None:
+            self._note_wait(call)
+            return original(*args, **named)
+
+        return wait
 
     def _decided(self, tensor: Tensor) -> Tensor:
         if self.gpu.pretends and pretend.is_undecided(tensor):

@@ -11,7 +11,13 @@ from macgpu.preflight.ledger import Event
 from macgpu.preflight.source import split_name
 from macgpu.preflight.static import Spot
 
-ONE_PER_DETAIL = ("missing-operator", "fallback-operator", "invented-variable", "late-variable")
+ONE_PER_DETAIL = (
+    "missing-operator",
+    "fallback-operator",
+    "invented-variable",
+    "late-variable",
+    "worker-cannot-load",
+)
 """Kinds of which one line can have several."""
 
 ENDS_THE_RUN = ("half-parameters", "distributed", "sparse-tensor")
@@ -30,7 +36,8 @@ LIMITS = (
 @dataclass
 class Run:
     """What the ledger says of the run. ``ended`` is ``"steps"``, ``"finished"``, ``"exit"``,
-    ``"error"``, or ``None`` where the process was ended from outside."""
+    ``"error"``, ``"apart"`` (stopped where the devices are mixed), or ``None`` where the process
+    was ended from outside."""
 
     events: list[Event] = field(default_factory=list)
     steps: int = 0
@@ -138,8 +145,14 @@ def _of_the_run(
     if run.ended == "error":
         explained = any(
             f.kind in ENDS_THE_RUN and (f.file, f.line) == (run.file, run.line) for f in findings
-        ) or ("hardcoded-cuda" in kinds and any(word in run.error for word in SAYS_CUDA))
-        limit = not on_a_mac and any(text in run.error for text in LIMITS)
+        )
+        asks_for_cuda = any(word in run.error for word in SAYS_CUDA)
+        limit = asks_for_cuda or (not on_a_mac and any(text in run.error for text in LIMITS))
+        if asks_for_cuda and not any(
+            f.kind == "hardcoded-cuda" and f.file and (f.file, f.line) == (run.file, run.line)
+            for f in findings
+        ):
+            more.append(_finding("hardcoded-cuda", f": {run.error}", run.file, run.line))
         if not explained:
             kind = "untraceable" if limit else "script-error"
             more.append(_finding(kind, run.error, run.file, run.line))
@@ -148,7 +161,7 @@ def _of_the_run(
         more.append(finding("script-error", f"it exited with status {run.status}{said}"))
     elif run.ended is None and how_it_ended and not how_it_ended.startswith("after"):
         more.append(finding("script-error", how_it_ended))
-    elif run.steps == 0:
+    elif run.steps == 0 and run.ended != "apart":
         more.append(finding("no-training-step", f" {how_it_ended}" if how_it_ended else ""))
     if run.steps and not run.gpu_used and "cuda-or-cpu" not in kinds:
         more.append(finding("gpu-unused"))

@@ -124,7 +124,7 @@ KINDS: dict[str, Kind] = {
     ),
     "no-training-step": Kind(
         HURTS,
-        "no optimizer step was seen{detail}",
+        "no training step was seen{detail}",
         "Give the script the arguments that make it train, or more time with --seconds.",
     ),
     # Mixed precision
@@ -188,6 +188,11 @@ KINDS: dict[str, Kind] = {
         "Set both ratios, low not above high, or neither.",
     ),
     # The script itself
+    "skipped-cell": Kind(
+        HURTS,
+        "a {detail} cell is not run, and was not examined",
+        "Where it trains, or makes what later cells need, run preflight on that program itself.",
+    ),
     "script-error": Kind(
         FAILS,
         "the script stopped: {detail}",

@@ -75,7 +75,9 @@ def is_undecided(tensor: Tensor) -> bool:
 
 
 def storage_of(tensor: Tensor) -> torch.UntypedStorage:
-    """The tensor's storage, or that of a sparse tensor's values."""
+    """The tensor's storage; a sparse tensor's values', or what a torch.func wrapper wraps."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
     if tensor.layout is torch.sparse_coo:
         tensor = tensor._values()
     elif tensor.layout is not torch.strided:
@@ -86,10 +88,15 @@ def storage_of(tensor: Tensor) -> torch.UntypedStorage:
 class _Copy(torch.autograd.Function):
     """A copy that lies on the other device; the gradient goes back the same way."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, source: Tensor, on_mps: bool) -> Tensor:
-        ctx.source_on_mps = is_on_mps(source)
+    def forward(source: Tensor, on_mps: bool) -> Tensor:
         return put(source.clone(), on_mps)
+
+    @staticmethod
+    def setup_context(ctx, inputs: tuple[Tensor, bool], _output: Tensor) -> None:
+        ctx.source_on_mps = is_on_mps(inputs[0])
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:

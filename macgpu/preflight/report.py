@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 from macgpu.preflight.kinds import FAILS, HURTS, NOTE, Finding
 from macgpu.preflight.source import CELL, describe
@@ -64,13 +65,15 @@ class Report:
             colour = COLOURS[same[0].severity]
             console.print(f"\n[{colour}]{same[0].severity}[/]  [bold]{kind}[/]")
             for one in same:
-                console.print("  " + escape(_line(one)), highlight=False, soft_wrap=True)
-            console.print(f"  [green]→[/] {escape(same[0].remedy)}", highlight=False)
+                _print_item(console, "", _line(one))
+            _print_item(console, "[green]→[/] ", same[0].remedy)
         console.print("\n" + self._verdict(), highlight=False)
 
     def _verdict(self) -> str:
         fails, hurts = len(self.of(FAILS)), len(self.of(HURTS))
-        unseen = {"untraceable", "no-training-step", "script-error"}
+        if self.steps == 0 and not fails:
+            return "[yellow]Nothing was examined: no training step was seen.[/]"
+        unseen = {"untraceable", "no-training-step", "script-error", "skipped-cell"}
         if unseen & {finding.kind for finding in self.findings} and not fails:
             return "[yellow]Not all of it could be examined.[/]"
         if fails:
@@ -79,6 +82,15 @@ class Report:
         if hurts:
             return f"[yellow]It would run on a Mac; {_count(hurts, 'fault')} would hurt.[/]"
         return "[green]Nothing found that would fail or hurt on a Mac.[/]"
+
+
+def _print_item(console: Console, mark: str, text: str) -> None:
+    """Print the text two columns in, and whatever does not fit into its first line under it."""
+    grid = Table.grid()
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row("  " + mark, escape(text))
+    console.print(grid, highlight=False)
 
 
 def _line(finding: Finding) -> str:

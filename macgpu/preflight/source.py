@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 CELL = "#cell-"
 """Separates a notebook's path from the number of the cell in a code object's file name."""
+
+
+RUNS_ITS_CELL = ("time", "timeit", "capture", "prun")
+"""Cell magics whose cell is Python that runs in the notebook's own process and names."""
+
+NO_CODE = ("html", "HTML", "markdown", "latex", "svg", "SVG", "javascript", "js")
+"""Cell magics whose cell holds nothing that Python would run."""
 
 
 class SourceError(ValueError):
@@ -22,6 +30,8 @@ class Part:
 
     name: str
     text: str
+    skipped: str | None = None
+    """The cell magic for whose sake the cell is not run, such as ``bash``."""
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -111,12 +121,36 @@ def _cells(path: Path, text: str) -> tuple[Part, ...]:
         sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     except (ValueError, KeyError, TypeError):
         raise SourceError(f"{path.name} is not a notebook") from None
+    return tuple(
+        _cell(f"{path}{CELL}{number}", source) for number, source in enumerate(sources, start=1)
+    )
+
+
+def _cell(name: str, source: str) -> Part:
     from IPython.core.inputtransformer2 import TransformerManager
 
-    return tuple(
-        Part(f"{path}{CELL}{number}", TransformerManager().transform_cell(source))
-        for number, source in enumerate(sources, start=1)
-    )
+    magic = re.match(r"\s*%%(\S+)(.*)", source)
+    if magic:
+        call, argument = magic.groups()
+        if call not in RUNS_ITS_CELL:
+            return Part(name, "", skipped=call)
+        # The magic's own line stays as a line, so that those after it keep their numbers.
+        above = "\n" * source.count("\n", 0, magic.start(1))
+        source = above + _line_for(call, argument.strip()) + source[magic.end() :]
+    # IPython drops empty lines at the top.
+    empty = re.match(r"(?:[ \t]*\n)*", source).group()
+    code = TransformerManager().transform_cell(source[len(empty) :])
+    return Part(name, "\n" * empty.count("\n") + code)
+
+
+def _line_for(magic: str, argument: str) -> str:
+    """Python that stands for the line of a cell magic which runs its cell."""
+    if magic == "timeit":  # the rest of the line is the setup
+        return re.sub(r"-[nr]\s*\d+|-[tcpoqv]\S*", "", argument).strip() or "pass"
+    captured = [word for word in argument.split() if word.isidentifier()]
+    if magic == "capture" and captured:
+        return f"{captured[0]} = get_ipython()"
+    return "pass"
 
 
 def _modules(folder: Path, parts: tuple[Part, ...]) -> list[Part]:

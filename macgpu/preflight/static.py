@@ -7,21 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from macgpu import variables
-from macgpu.preflight.source import Part, Program
+from macgpu.preflight.cuda import CLASSES, STAND_INS, STREAMS, TENSOR_TYPES
+from macgpu.preflight.source import NO_CODE, Part, Program
 
-NEEDS_CUDA = frozenset(
-    [
-        "synchronize",
-        "set_device",
-        "current_device",
-        "get_device_name",
-        "get_device_capability",
-        "reset_peak_memory_stats",
-        "mem_get_info",
-        "current_stream",
-    ]
-)
-"""Functions of torch.cuda that raise where there is no CUDA."""
+NEEDS_CUDA = frozenset([*STAND_INS, *STREAMS, *CLASSES, *TENSOR_TYPES])
+"""Functions and classes of torch.cuda that raise where there is no CUDA."""
 
 TAKES_DEVICE = frozenset(["device", "to", "set_default_device", "set_default_tensor_type"])
 """Functions whose first argument may be a device."""
@@ -42,6 +32,8 @@ def read_faults(program: Program) -> list[Spot]:
     """Every fault in the text of the program and its modules, in order."""
     spots = []
     for part in program.everything:
+        if part.skipped and part.skipped not in NO_CODE:
+            spots.append(Spot("skipped-cell", f"%%{part.skipped}", part.name, 1, 1))
         spots += _Reader(part, program.knows_mps).spots
     return spots
 
@@ -102,7 +94,7 @@ class _Reader(ast.NodeVisitor):
                 self._add("cuda-autocast", node, f'{last}("cuda")')
         elif last == "cuda" and isinstance(node.func, ast.Attribute):
             self._add("hardcoded-cuda", node)
-        elif function.startswith("torch.cuda.") and last in NEEDS_CUDA:
+        elif function in (f"torch.cuda.{last}", f"cuda.{last}") and last in NEEDS_CUDA:
             self._add("hardcoded-cuda", node, f": torch.cuda.{last}()")
         elif last in TAKES_DEVICE and _is_cuda(first):
             self._add("hardcoded-cuda", node)

@@ -64,6 +64,10 @@ WAITS = {
 values, which some operators do on the CPU only."""
 
 
+class DevicesApart(BaseException):
+    """Ends the script where a tensor that is trained lies on the CPU, and its input on mps."""
+
+
 class Watch(TorchDispatchMode):
     """Notes operators without an MPS kernel, refused data types, mixed devices, waits, shapes."""
 
@@ -133,6 +137,9 @@ class Watch(TorchDispatchMode):
             return args, kwargs
         if torch._C._current_graph_task_id() == -1:  # the backward pass only repeats the forward's
             self.ledger.note("mixed-devices", f"aten::{name}")
+            # Its gradient could not come back to it: what followed would all be this one fault.
+            if any(tensor.requires_grad for tensor in apart):
+                raise DevicesApart
         if self.gpu.pretends:
             return args, kwargs
         # An operation that writes into a CPU tensor has to find all of them there.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import select
@@ -10,6 +11,7 @@ import sys
 from importlib import metadata
 
 import pytest
+from rich.console import Console
 
 import macgpu.preflight as preflight
 from macgpu.preflight import PreflightError, examine
@@ -105,7 +107,7 @@ def test_a_script_that_runs_for_ever_is_ended(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("while True: pass\n")
     report = examine(script, seconds=1, on="trace")
-    assert lines_of(report) == ["no-training-step: no optimizer step was seen after 1 s"]
+    assert lines_of(report) == ["no-training-step: no training step was seen after 1 s"]
 
 
 def test_what_was_seen_survives_a_crash(tmp_path):
@@ -150,11 +152,15 @@ def test_no_process_of_the_script_outlives_the_run(tmp_path):
     ("text", "said"),
     [
         ("import sys; sys.exit(3)", "script-error: the script stopped: it exited with status 3"),
+        (
+            "from argparse import *\np = ArgumentParser()\np.add_argument('data')\np.parse_args()",
+            "it exited with status 2: train.py: error: the following arguments are required: data",
+        ),
         ("import sys; sys.exit('no data')", "it exited with status 1: no data"),
         ("raise ValueError('no such\\nfolder')", "the script stopped: ValueError: no such"),
         ("import nosuchpackage", "ModuleNotFoundError: No module named 'nosuchpackage'"),
-        ("import torch; torch.ones(2).sum()", "no-training-step: no optimizer step was seen"),
-        ("import sys; sys.exit(0)", "no-training-step: no optimizer step was seen"),
+        ("import torch; torch.ones(2).sum()", "no-training-step: no training step was seen"),
+        ("import sys; sys.exit(0)", "no-training-step: no training step was seen"),
     ],
 )
 def test_a_script_that_does_not_train_gets_one_clear_line(report_of, text, said):
@@ -240,3 +246,75 @@ def test_without_a_compiler_the_script_is_traced_and_the_reason_given(
     assert report.why_trace
     with pytest.raises(PreflightError):
         examine(HERE / "clean" / "gan.py", on="soft")
+
+
+def test_the_line_at_which_cuda_stopped_the_run_is_never_hidden(report_of):
+    text = (
+        "import torch\n"
+        "def ask():\n"
+        "    torch.cuda.current_blas_handle()\n"
+        "torch.zeros(2).cuda()\n"
+        "ask()\n"
+    )
+    found = {(finding.kind, finding.line) for finding in report_of(text).findings}
+    assert found == {("hardcoded-cuda", 3), ("hardcoded-cuda", 4), ("untraceable", 3)}
+
+
+@pytest.mark.parametrize("module", ["mps", "accelerator", "cuda"])
+def test_waiting_for_the_device_in_each_step_is_found(report_of, module):
+    report = report_of(TRAIN + f"train(4, lambda loss: torch.{module}.synchronize())\n")
+    (wait,) = [finding for finding in report.findings if finding.kind == "sync-in-step"]
+    assert f"torch.{module}.synchronize()" in wait.message
+    assert wait.line == len(TRAIN.splitlines()) + 1
+
+
+def test_each_part_that_a_worker_cannot_load_is_named(report_of):
+    report = report_of(
+        TRAIN + "from torch.utils.data import DataLoader\n"
+        "def make():\n"
+        "    class Data(list): pass\n"
+        "    return Data([1, 2])\n"
+        "loader = DataLoader(make(), num_workers=1, collate_fn=lambda rows: rows)\n"
+        "train(2)\n"
+    )
+    dataset, collate = [f for f in report.findings if f.kind == "worker-cannot-load"]
+    assert "the collate_fn" in collate.message or "the collate_fn" in dataset.message
+    assert "the dataset" in dataset.message or "the dataset" in collate.message
+    assert dataset.line == collate.line == len(TRAIN.splitlines()) + 5
+
+
+def test_updates_by_hand_are_training_steps(report_of):
+    text = (
+        "import torch\n"
+        "w = torch.ones(2, device='mps', requires_grad=True)\n"
+        "for _ in range(9):\n"
+        "    loss = (w * 3).square().sum()\n"
+        "    loss.backward()\n"
+        "    with torch.no_grad():\n"
+        "        w -= 0.1 * w.grad\n"
+        "        w.grad = None\n"
+        "    print(loss.item())\n"
+    )
+    report = report_of(text, steps=4)
+    assert report.steps == 4
+    assert [(f.kind, f.line, f.count) for f in report.findings] == [("sync-in-step", 9, 4)]
+
+
+def test_where_no_step_was_seen_the_text_says_that_nothing_was_examined(report_of):
+    report = report_of("import torch\n")
+    console = Console(record=True, file=io.StringIO(), width=80)
+    report.show(console)
+    assert "Nothing was examined" in console.export_text()
+    assert report.exit_status(strict=True) == 2
+
+
+def test_long_lines_are_wrapped_under_their_text(report_of):
+    report = report_of("raise ValueError('a word ' * 40 + 'end')\n")
+    console = Console(record=True, file=io.StringIO(), width=60)
+    report.show(console)
+    lines = console.export_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if "train.py:1" in line)
+    end = next(i for i, line in enumerate(lines) if line.rstrip().endswith("end"))
+    assert end > start + 3
+    assert all(len(line) <= 60 for line in lines)
+    assert all(line.startswith("  ") and line[2] != " " for line in lines[start : end + 1])
