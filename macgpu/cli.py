@@ -1,4 +1,4 @@
-"""The command line: ``macgpu run``, ``macgpu site``, ``macgpu doctor``.
+"""The command line: ``macgpu run``, ``site``, ``doctor``, ``bench`` and ``results``.
 
 What takes long to import is imported by the command that needs it.
 """
@@ -11,14 +11,17 @@ from typing import Annotated
 import typer
 
 from macgpu.machine import DEVICES
+from macgpu.measure import commands as measuring
 from macgpu.publish.book import PROFILES, BookError, find_book
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Run the book, build its site, examine this machine.",
+    help="Run the book, build its site, examine and measure this machine.",
 )
+app.command()(measuring.bench)
+app.add_typer(measuring.results, name="results")
 
 INTERRUPTED = 130
 """The exit status of a command that Ctrl-C ended."""

@@ -47,7 +47,7 @@ class Floor:
 
 
 def count_step(case: Case, batch_size: int) -> Work:
-    """Count one sample's forward and backward, and scale it: all that is counted is linear in it."""
+    """Count the forward and backward of one sample, and scale: all counted is linear in it."""
     model = case.build(seed=0)
     inputs, labels = case.batch(1, seed=0)
     parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}

@@ -22,7 +22,10 @@ from macgpu.publish.book import BookError, Chapter
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
-FOLDERS_READ_BY = {"macgpu.data": PACKAGE.parent / "data"}
+FOLDERS_READ_BY = {
+    "macgpu.data": PACKAGE.parent / "data",
+    "macgpu.measure.records": PACKAGE.parent / "results",
+}
 """Modules that read files of the repository, and the folder that they read."""
 
 
