@@ -81,19 +81,19 @@ class TrainStep:
         self.options = options
         self.batch_size = batch_size
         self._losses: list[Tensor] = []
-        self.model = case.build().to(device, memory_format=layout)
+        model = case.build().to(device, memory_format=layout)
         inputs, labels = case.batch(batch_size)
         if inputs.dim() == 4:
             inputs = inputs.to(memory_format=layout)
         self.batch = inputs.to(device), labels.to(device)
         self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=LEARNING_RATE, fused=options.fused or None
+            model.parameters(), lr=LEARNING_RATE, fused=options.fused or None
         )
         dtype = getattr(torch, options.autocast) if options.autocast else None
 
         def forward(inputs: Tensor, labels: Tensor) -> Tensor:
             with torch.autocast(device.type, dtype, enabled=dtype is not None):
-                logits = self.model(inputs)
+                logits = model(inputs)
             return case.loss(logits, labels)
 
         self.forward = forward

@@ -63,6 +63,8 @@ def measure_case(
     A case that fails the gate is one result, with the difference and without a time. A rung whose
     losses leave the plain step's, or that runs out of memory, says so, and the next is tried.
     """
+    # The compiler gives up on a function that it has compiled for many models.
+    torch.compiler.reset()
     batch_size = case.batches[profile]
     checked = parity.gate(case, device, steps=GATE_STEPS[profile])
     if not checked.passed:
