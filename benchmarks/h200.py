@@ -163,6 +163,9 @@ def main() -> None:
 
     end = time.monotonic() + asked.seconds
     device = pick("auto")
+    if device.type != "cuda" and asked.profile != "smoke":
+        say("no NVIDIA card here: this benchmark is of one (--profile smoke tries it anyway)")
+        return
     run = Run(device, asked.profile, asked.out, end)
     models = [CASES[name] for name in asked.models]
     if "ceilings" in asked.parts:

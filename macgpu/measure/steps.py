@@ -81,7 +81,7 @@ class TrainStep:
         self.options = options
         self.batch_size = batch_size
         self._losses: list[Tensor] = []
-        model = case.build().to(device, memory_format=layout)
+        self.model = model = case.build().to(device, memory_format=layout)
         inputs, labels = case.batch(batch_size)
         if inputs.dim() == 4:
             inputs = inputs.to(memory_format=layout)
