@@ -110,7 +110,9 @@ class Run:
         self.cells = ceilings.measure(self.device, SWEEPS[self.profile], EFFORTS[self.profile], say)
 
     def measure_model(self, case: Case) -> None:
-        self.results += suites.measure_case(case, self.device, self.profile, self.cells, say)
+        # One at a time: what is measured stays, whatever comes after it.
+        for result in suites.measure_case(case, self.device, self.profile, self.cells, say):
+            self.results.append(result)
 
     def measure_energy(self) -> None:
         case = CASES[suites.ENERGY_CASE]
