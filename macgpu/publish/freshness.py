@@ -23,7 +23,8 @@ from macgpu.publish.book import BookError, Chapter
 PACKAGE = Path(__file__).resolve().parent.parent
 
 FOLDERS_READ_BY = {
-    "macgpu.data": PACKAGE.parent / "data",
+    "macgpu.data": PACKAGE.parent / "data" / "fashion-mnist",
+    "macgpu.chips": PACKAGE.parent / "data" / "chips",
     "macgpu.measure.records": PACKAGE.parent / "results",
 }
 """Modules that read files of the repository, and the folder that they read."""
