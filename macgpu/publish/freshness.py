@@ -25,6 +25,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 FOLDERS_READ_BY = {
     "macgpu.data": PACKAGE.parent / "data" / "fashion-mnist",
     "macgpu.chips": PACKAGE.parent / "data" / "chips",
+    "macgpu.speedup": PACKAGE.parent / "data" / "m2-article",
     "macgpu.measure.records": PACKAGE.parent / "results",
 }
 """Modules that read files of the repository, and the folder that they read."""
