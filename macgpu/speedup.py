@@ -48,12 +48,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class Reported:
-    """A row of the second article: seconds, as reported there, on a MacBook Pro M2."""
+    """A row of the second article: seconds, as reported there, not measured."""
 
     model: str
     description: str
     cpu_s: float
     mps_s: float
+    hardware: str
+    software: str
 
     @property
     def speedup(self) -> float:
@@ -86,7 +88,7 @@ def article(folder: Path = ARTICLE) -> list[Reported]:
     """The three rows of the second article."""
     with (folder / "training-times.csv").open(encoding="utf-8", newline="") as file:
         return [
-            Reported(row["model"], row["description"], float(row["cpu_s"]), float(row["mps_s"]))
+            Reported(**{**row, "cpu_s": float(row["cpu_s"]), "mps_s": float(row["mps_s"])})
             for row in csv.DictReader(file)
         ]
 
