@@ -120,13 +120,13 @@ def chips_html(chips: tuple[Chip, ...], columns: tuple[str, ...] = tuple(COLUMNS
 
 
 def sources_html(sources: dict[str, Source]) -> str:
-    """The sources as a list, each under its key."""
+    """The sources as a list to unfold, each under its key; a link to one unfolds it."""
     items = "".join(
         f'<li id="source-{source.key}"><strong>{source.key}</strong> {_linked(source)} '
         f"({html.escape(MARKS[source.mark])})</li>"
         for source in sources.values()
     )
-    return f'<ul class="book-table">{items}</ul>'
+    return f'<details class="book-table"><summary>The sources</summary><ul>{items}</ul></details>'
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
