@@ -25,6 +25,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 FOLDERS_READ_BY = {
     "macgpu.data": PACKAGE.parent / "data",
     "macgpu.measure.records": PACKAGE.parent / "results",
+    "macgpu.reported": PACKAGE.parent / "data" / "reported",
 }
 """Modules that read files of the repository, and the folder that they read."""
 

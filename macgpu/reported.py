@@ -1,0 +1,137 @@
+"""Figures that others reported, each with its source, hardware and software.
+
+They are never measured ones: chapters draw them apart, and say "reported". The files lie in
+``data/reported``; its README says how the samples of a time were counted.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+FOLDER = Path(__file__).resolve().parent.parent / "data" / "reported"
+
+_CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False, str_min_length=1)
+
+Kind = Literal["Mac GPU", "Mac CPU", "NVIDIA"]
+_Positive = Annotated[float, Field(gt=0)]
+_Count = Annotated[int, Field(gt=0)]
+
+
+class ReportedError(ValueError):
+    """A row is refused; the message gives the file, the line and the reason."""
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class Source:
+    """Where a figure comes from."""
+
+    name: str
+    url: Annotated[str, Field(pattern="^https://")]
+    software: str
+    """What was run, with its version where the source states one."""
+    year: Annotated[int, Field(ge=2020)]
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class Training:
+    """A training time; ``samples`` were trained on in ``seconds``."""
+
+    source: Source
+    workload: str
+    batch: _Count
+    hardware: str
+    kind: Kind
+    seconds: _Positive
+    samples: _Count
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.samples / self.seconds
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of one step of this batch size."""
+        return self.batch / self.samples_per_s
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class Power:
+    """A training rate beside the power that was drawn, by the source's meter."""
+
+    source: Source
+    workload: str
+    batch: _Count
+    hardware: str
+    kind: Kind
+    samples_per_s: _Positive
+    watts: _Positive
+    meter: str
+
+    @property
+    def joules_per_sample(self) -> float:
+        return self.watts / self.samples_per_s
+
+
+@dataclass(frozen=True, config=_CHECKED)
+class Wall:
+    """Power of a whole computer at the wall, in watts, as its maker states it."""
+
+    source: Source
+    hardware: str
+    idle_watts: _Positive
+    max_watts: _Positive
+
+
+def training(folder: Path = FOLDER) -> list[Training]:
+    """All reported training times.
+
+    Raises:
+        ReportedError: where a row lacks its source, hardware or a number.
+    """
+    return _rows(folder, "training.csv", Training)
+
+
+def power(folder: Path = FOLDER) -> list[Power]:
+    """All reported rates with a power; raises as :func:`training` does."""
+    return _rows(folder, "power.csv", Power)
+
+
+def wall(folder: Path = FOLDER) -> list[Wall]:
+    """Reported power at the wall; raises as :func:`training` does."""
+    return _rows(folder, "wall.csv", Wall)
+
+
+def article(folder: Path = FOLDER) -> dict[tuple[str, str, str], float]:
+    """The first article's figures, by workload, hardware and the article's own unit."""
+    return {
+        (row["workload"], row["hardware"], row["unit"]): float(row["value"])
+        for row in _read(folder / "article.csv")
+    }
+
+
+def _rows(folder: Path, name: str, row_type: type) -> list:
+    sources = {row["name"]: row for row in _read(folder / "sources.csv")}
+    schema = TypeAdapter(row_type)
+    rows = []
+    # The first line of a file is its heading.
+    for line, row in enumerate(_read(folder / name), start=2):
+        if row["source"] not in sources:
+            raise ReportedError(f"{name}, line {line}: source: {row['source']!r} is not listed")
+        row["source"] = sources[row["source"]]
+        try:
+            rows.append(schema.validate_python(row))
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"])
+            raise ReportedError(f"{name}, line {line}: {field}: {first['msg'].lower()}") from None
+    return rows
+
+
+def _read(path: Path) -> list[dict]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
