@@ -43,6 +43,8 @@ class Training:
 
     source: Source
     workload: str
+    input: str
+    """The size of one sample, such as ``"128 tokens"``."""
     batch: _Count
     hardware: str
     kind: Kind

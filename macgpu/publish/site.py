@@ -20,6 +20,7 @@ from nbformat import NotebookNode
 from macgpu.machine import RUN_MIME
 from macgpu.publish.book import Book, BookError, Chapter
 from macgpu.publish.execute import Run, executed_run, without_colour
+from macgpu.publish.results import results_tables
 from macgpu.publish.status import status_page
 
 STAMP = ".built-from"
@@ -56,7 +57,7 @@ def build_site(book: Book) -> bool:
 
 
 def stage(book: Book) -> Path:
-    """Lay out what jupyter-book reads: configuration, pages, executed chapters, status."""
+    """Lay out what jupyter-book reads: configuration, pages, executed chapters, results, status."""
     source = book.build / "source"
     shutil.rmtree(source, ignore_errors=True)
     (source / "notebooks").mkdir(parents=True)
@@ -74,6 +75,10 @@ def stage(book: Book) -> Path:
     for page in (source / "book").rglob("*.md"):
         page.write_text(without_figures_of(page.read_text("utf-8"), missing), "utf-8")
     (source / "book" / "status.md").write_text(status_page(runs), encoding="utf-8")
+    results = source / "book" / "results.md"
+    if results.is_file():
+        tables = results_tables(book.root / "results")
+        results.write_text(results.read_text("utf-8") + "\n" + tables, "utf-8")
     return source
 
 

@@ -20,8 +20,8 @@ def test_a_rate_and_a_step_follow_from_the_reported_time():
     (bert,) = (
         row
         for row in reported.training()
-        if (row.source.name, row.workload, row.batch, row.kind)
-        == ("lucadiliello", "BERT-base fp32 128 tokens", 16, "Mac GPU")
+        if (row.source.name, row.input, row.batch, row.kind)
+        == ("lucadiliello", "128 tokens", 16, "Mac GPU")
     )
     assert bert.step_s == pytest.approx(0.63)
     assert bert.samples_per_s == pytest.approx(1600 / 63)
@@ -47,13 +47,13 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("nobody,BERT,16,M1,Mac GPU,63,1600", "source: 'nobody' is not listed"),
-        ("rasbt,BERT,16,,Mac GPU,63,1600", "hardware: "),
-        ("rasbt,BERT,16,M1,Mac GPU,,1600", "seconds: "),
-        ("rasbt,BERT,16,M1,Mac GPU,0,1600", "seconds: "),
-        ("rasbt,BERT,16,M1,Mac GPU,nan,1600", "seconds: "),
-        ("rasbt,BERT,16,M1,Mac GPU,63", "samples: "),
-        ("rasbt,BERT,16,M1,a Mac,63,1600", "kind: "),
+        ("nobody,BERT,128 tokens,16,M1,Mac GPU,63,1600", "source: 'nobody' is not listed"),
+        ("rasbt,BERT,128 tokens,16,,Mac GPU,63,1600", "hardware: "),
+        ("rasbt,BERT,128 tokens,16,M1,Mac GPU,,1600", "seconds: "),
+        ("rasbt,BERT,128 tokens,16,M1,Mac GPU,0,1600", "seconds: "),
+        ("rasbt,BERT,128 tokens,16,M1,Mac GPU,nan,1600", "seconds: "),
+        ("rasbt,BERT,128 tokens,16,M1,Mac GPU,63", "samples: "),
+        ("rasbt,BERT,128 tokens,16,M1,a Mac,63,1600", "kind: "),
     ],
 )
 def test_a_row_that_lacks_something_is_refused_with_its_line(folder, row, reason):
