@@ -43,7 +43,7 @@ def _section(record: Record) -> str:
         if (peak := peak_flops(record.ceilings, dtype))
     ]
     rate = bandwidth(record.ceilings)
-    ceilings += [f"copy {rate / 1e9:.3g} GB/s"] if rate else []
+    ceilings += [f"copy {rate / 1e9:,.0f} GB/s"] if rate else []
     if ceilings:
         parts.append("Measured ceilings: " + ", ".join(ceilings) + ".")
     timed = [result for result in record.results if result.energy is None]
