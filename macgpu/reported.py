@@ -10,6 +10,7 @@ import csv
 from pathlib import Path
 from typing import Annotated, Literal
 
+import pandas as pd
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
@@ -60,6 +61,14 @@ class Training:
         """Seconds of one step of this batch size."""
         return self.batch / self.samples_per_s
 
+    def cells(self) -> dict[str, object]:
+        return {
+            "hardware": self.hardware,
+            "workload": f"{self.workload}, {self.input}",
+            "batch": self.batch,
+            "samples/s": f"{self.samples_per_s:,.1f}",
+        }
+
 
 @dataclass(frozen=True, config=_CHECKED)
 class Power:
@@ -78,6 +87,16 @@ class Power:
     def joules_per_sample(self) -> float:
         return self.watts / self.samples_per_s
 
+    def cells(self) -> dict[str, object]:
+        return {
+            "hardware": self.hardware,
+            "batch": self.batch,
+            "samples/s": f"{self.samples_per_s:,.1f}",
+            "power (W)": f"{self.watts:g}",
+            "J/sample": f"{self.joules_per_sample:.3f}",
+            "samples/J": f"{1 / self.joules_per_sample:.2f}",
+        }
+
 
 @dataclass(frozen=True, config=_CHECKED)
 class Wall:
@@ -87,6 +106,13 @@ class Wall:
     hardware: str
     idle_watts: _Positive
     max_watts: _Positive
+
+    def cells(self) -> dict[str, object]:
+        return {
+            "computer": self.hardware,
+            "idle (W)": f"{self.idle_watts:g}",
+            "at most (W)": f"{self.max_watts:g}",
+        }
 
 
 def training(folder: Path = FOLDER) -> list[Training]:
@@ -103,6 +129,25 @@ def power(folder: Path = FOLDER) -> list[Power]:
     return _rows(folder, "power.csv", Power)
 
 
+def find(
+    rows: list[Training], source: str, hardware: str, workload: str, size: str, batch: int
+) -> Training:
+    """The one row with these; ``size`` is its input.
+
+    Raises:
+        LookupError: where there is none, or more than one.
+    """
+    wanted = (source, hardware, workload, size, batch)
+    found = [
+        row
+        for row in rows
+        if (row.source.name, row.hardware, row.workload, row.input, row.batch) == wanted
+    ]
+    if len(found) != 1:
+        raise LookupError(f"{len(found)} rows are {wanted}")
+    return found[0]
+
+
 def wall(folder: Path = FOLDER) -> list[Wall]:
     """Reported power at the wall; raises as :func:`training` does."""
     return _rows(folder, "wall.csv", Wall)
@@ -114,6 +159,19 @@ def article(folder: Path = FOLDER) -> dict[tuple[str, str, str], float]:
         (row["workload"], row["hardware"], row["unit"]): float(row["value"])
         for row in _read(folder / "article.csv")
     }
+
+
+def table(rows: list[Training] | list[Power] | list[Wall]) -> pd.DataFrame:
+    """Rows as a table for readers: what is compared, then the software, the year and the source."""
+    return pd.DataFrame(
+        row.cells()
+        | {
+            "software": row.source.software,
+            "year": row.source.year,
+            "reported by": row.source.name,
+        }
+        for row in rows
+    )
 
 
 def _rows(folder: Path, name: str, row_type: type) -> list:

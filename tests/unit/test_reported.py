@@ -17,14 +17,22 @@ def test_every_row_names_source_software_and_year():
 
 def test_a_rate_and_a_step_follow_from_the_reported_time():
     # 100 steps of 16 sequences in 1 minute 3 seconds, as the source's table has it.
-    (bert,) = (
-        row
-        for row in reported.training()
-        if (row.source.name, row.input, row.batch, row.kind)
-        == ("lucadiliello", "128 tokens", 16, "Mac GPU")
-    )
+    case = "BERT-base fp32", "128 tokens", 16
+    rows = reported.training()
+    bert = reported.find(rows, "lucadiliello", "M1 Max (32 cores)", *case)
     assert bert.step_s == pytest.approx(0.63)
     assert bert.samples_per_s == pytest.approx(1600 / 63)
+
+
+def test_a_row_that_is_not_there_is_not_guessed():
+    with pytest.raises(LookupError, match="0 rows"):
+        reported.find(reported.training(), "lucadiliello", "M9", "BERT", "128 tokens", 16)
+
+
+def test_a_table_shows_the_source_of_every_row():
+    table = reported.table(reported.training())
+    assert {"software", "year", "reported by"} <= set(table.columns)
+    assert not table.isna().any().any()
 
 
 def test_joules_per_sample_are_watts_over_samples_per_second():
