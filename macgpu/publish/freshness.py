@@ -30,6 +30,7 @@ FOLDERS_READ_BY = {
     "macgpu.chips": PACKAGE.parent / "data" / "chips",
     "macgpu.speedup": PACKAGE.parent / "data" / "m2-article",
     "macgpu.measure.records": PACKAGE.parent / "results",
+    "macgpu.reported": PACKAGE.parent / "data" / "reported",
 }
 """Modules that read files of the repository, and the folder that they read."""
 
