@@ -9,7 +9,7 @@ from torch import Tensor
 
 from macgpu.models import Case
 
-LEARNING_RATE = 3e-5
+LEARNING_RATE = 1e-5
 """What BERT is fine-tuned with. Its first steps at 1e-4 overshoot, and then the rounding of a data
 type shows in the losses that are compared."""
 FIRST = 5

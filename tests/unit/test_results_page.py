@@ -10,7 +10,7 @@ from macgpu.measure.energy import Energy
 from macgpu.measure.records import Label, Result
 from macgpu.measure.steps import Options
 from macgpu.measure.timing import summarise
-from macgpu.publish.book import BookError
+from macgpu.errors import BookError
 from macgpu.publish.results import results_tables
 
 
