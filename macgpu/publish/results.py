@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from macgpu.errors import BookError
 from macgpu.measure import records
 from macgpu.measure.ceilings import bandwidth, peak_flops
 from macgpu.measure.records import Record, RecordError, Result
-from macgpu.errors import BookError
 
 EMPTY = "There is no record yet.\n"
 

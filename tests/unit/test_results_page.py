@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from macgpu.errors import BookError
 from macgpu.measure import records
 from macgpu.measure.energy import Energy
 from macgpu.measure.records import Label, Result
 from macgpu.measure.steps import Options
 from macgpu.measure.timing import summarise
-from macgpu.errors import BookError
 from macgpu.publish.results import results_tables
 
 
