@@ -132,19 +132,23 @@ def resnet50() -> nn.Module:
     return resnet50()
 
 
-def vit_b_16(packed: bool = True) -> nn.Module:
+def vit_b_16() -> nn.Module:
     """torchvision's ViT-B/16, for images (N, 3, 224, 224), with packed attention."""
     from torchvision.models import vit_b_16
 
     model = vit_b_16()
     # torchvision starts the head at zero; then no gradient reaches the rest in the first step.
     nn.init.normal_(model.heads.head.weight, std=0.02)
-    if packed:
-        for block in model.encoder.layers:
-            old = block.self_attention
-            block.self_attention = PackedAttention(
-                old.in_proj_weight, old.in_proj_bias, old.num_heads, old.out_proj
-            )
+    return pack_vit(model)
+
+
+def pack_vit(model: nn.Module) -> nn.Module:
+    """Swap the attention of torchvision's VisionTransformer for :class:`PackedAttention`."""
+    for block in model.encoder.layers:
+        old = block.self_attention
+        block.self_attention = PackedAttention(
+            old.in_proj_weight, old.in_proj_bias, old.num_heads, old.out_proj
+        )
     return model
 
 
@@ -159,19 +163,25 @@ class BertClassifier(nn.Module):
 
         super().__init__()
         config = BertConfig(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        self.bert = BertForSequenceClassification(config)
+        self.inner = BertForSequenceClassification(config)
         if packed:
-            for layer in self.bert.bert.encoder.layer:
-                old = layer.attention.self
-                parts = (old.query, old.key, old.value)
-                layer.attention.self = PackedAttention(
-                    torch.cat([part.weight for part in parts]),
-                    torch.cat([part.bias for part in parts]),
-                    old.num_attention_heads,
-                )
+            pack_bert(self.inner)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return self.bert(input_ids=tokens).logits
+        return self.inner(input_ids=tokens).logits
+
+
+def pack_bert(model: nn.Module) -> nn.Module:
+    """The same for transformers' BERT with a head."""
+    for layer in model.bert.encoder.layer:
+        old = layer.attention.self
+        parts = (old.query, old.key, old.value)
+        layer.attention.self = PackedAttention(
+            torch.cat([part.weight for part in parts]),
+            torch.cat([part.bias for part in parts]),
+            old.num_attention_heads,
+        )
+    return model
 
 
 def _images(channels: int, side: int) -> Callable[[int, torch.Generator], Tensor]:

@@ -50,7 +50,7 @@ class Sweep:
 
 
 SWEEPS = {
-    "smoke": Sweep((64, 256), (MIB // 4, MIB)),
+    "smoke": Sweep((64, 512), (MIB // 4, 4 * MIB)),
     "quick": Sweep((256, 1024, 2048), (MIB // 4, 4 * MIB, 64 * MIB)),
     "full": Sweep((512, 2048, 8192), (MIB, 64 * MIB, 2048 * MIB)),
 }

@@ -185,7 +185,7 @@ def write(record: Record, folder: Path) -> Path:
     content = _SCHEMA.dump_json(record, indent=1)
     chip = "-".join(record.device.name.lower().replace("(r)", "").split()[:4])
     chip = "".join(letter for letter in chip if letter.isalnum() or letter == "-")
-    stamp = record.finished[:16].replace(":", "").replace("T", "-")
+    stamp = record.finished[:19].replace(":", "").replace("T", "-")
     path = Path(folder) / f"{record.device.type}-{chip}-{record.profile}-{stamp}.json"
     _validate(content, path.name)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 
@@ -13,7 +13,7 @@ from macgpu.measure.memory import OUT_OF_MEMORY, peak_bytes, ran_out, reset_peak
 from macgpu.measure.records import Label, Record, Result, make
 from macgpu.measure.steps import FIRST, Options, TrainStep, ladder
 from macgpu.measure.timing import EFFORTS, time_block, time_step
-from macgpu.models import CASES, Case
+from macgpu.models import ARTICLE, CASES, Case
 
 Report = Callable[[str], None]
 
@@ -36,7 +36,8 @@ def run(
 ) -> Record:
     """Run suites on the device and make one record of them.
 
-    Models are held against the ceilings, so those are measured whenever models are.
+    Models are held against the ceilings, so those are measured whenever models are. On smoke
+    only the small models are.
     """
     chosen = [name for name in SUITES if name in tuple(suites)]
     cells: tuple[Cell, ...] = ()
@@ -44,8 +45,8 @@ def run(
     if "ceilings" in chosen or "models" in chosen:
         cells = ceilings.measure(device, SWEEPS[profile], EFFORTS[profile], report)
     if "models" in chosen:
-        for case in CASES.values():
-            results += measure_case(case, device, profile, cells, report)
+        for name in ARTICLE if profile == "smoke" else CASES:
+            results += measure_case(CASES[name], device, profile, cells, report)
     if "energy" in chosen:
         results += measure_energy(CASES[ENERGY_CASE], device, profile, report)
     return make(device, tuple(chosen), profile, provenance, cells, tuple(results))
@@ -57,28 +58,33 @@ def measure_case(
     profile: str,
     cells: tuple[Cell, ...] = (),
     report: Report = print,
-) -> list[Result]:
+) -> Iterator[Result]:
     """Gate a case, then time each rung of its ladder at the profile's batch size.
 
     A case that fails the gate is one result, with the difference and without a time. A rung whose
-    losses leave the plain step's, or that runs out of memory, says so, and the next is tried.
+    losses leave the plain step's, that runs out of memory, or that torch refuses (an operator
+    that is missing, a compiler that fails) says so, and the next is tried.
     """
+    # The compiler gives up on a function that it has compiled for many models.
+    torch.compiler.reset()
     batch_size = case.batches[profile]
     checked = parity.gate(case, device, steps=GATE_STEPS[profile])
     if not checked.passed:
         label = Label(case.name, batch_size, Options())
         report(f"{label}: not timed, differs from {checked.reference}: {checked.difference}")
-        return [_failed(label, f"wrong: {checked.difference}", checked)]
+        yield _failed(label, f"wrong: {checked.difference}", checked)
+        return
     work = count_step(case, batch_size)
-    results: list[Result] = []
     plain: list[float] | None = None
     for name, options in ladder(case, device):
         label = Label(case.name, batch_size, options, name)
-        result, losses = _rung(case, label, device, profile, work, cells, checked, plain)
-        plain = plain or losses
-        results.append(result)
+        try:
+            result, losses = _rung(case, label, device, profile, work, cells, checked, plain)
+            plain = plain or losses
+        except (RuntimeError, MemoryError) as error:
+            result = _failed(label, _why(error, device, report), checked)
         report(f"{label}: {_shown(result)}")
-    return results
+        yield result
 
 
 def measure_energy(
@@ -95,7 +101,7 @@ def measure_energy(
     results = []
     for name, options in rungs if len(rungs) == 1 else (rungs[0], rungs[-1]):
         label = Label(case.name, case.batches[profile], options, name)
-        results.append(_energy(case, label, device, profile, meter, idle))
+        results.append(_energy(case, label, device, profile, meter, idle, report))
         report(f"energy of {label}: {_energy_shown(results[-1])}")
     return results
 
@@ -107,6 +113,7 @@ def _energy(
     profile: str,
     meter: energy.Meter | energy.NoMeter,
     idle: energy.Energy,
+    report: Report,
 ) -> Result:
     if idle.reason:
         measured = energy.Energy(idle.source, idle.reason)
@@ -124,9 +131,7 @@ def _energy(
             timing.steps_per_block,
         )
     except (RuntimeError, MemoryError) as error:
-        if not ran_out(error, device):
-            raise
-        return _failed(label, OUT_OF_MEMORY, None)
+        return _failed(label, _why(error, device, report), None)
     return Result(label, timing, None, None, None, None, None, measured)
 
 
@@ -139,26 +144,21 @@ def _rung(
     cells: tuple[Cell, ...],
     checked: parity.Parity,
     plain: list[float] | None,
-) -> tuple[Result, list[float] | None]:
+) -> tuple[Result, list[float]]:
     """The result of one rung, and the losses of its first steps."""
     options = label.options
-    try:
-        reset_peak(device)
-        step = TrainStep(case, device, options, label.batch_size)
-        first_call_s = time_block(step, 1, device)
-        time_block(step, FIRST - 1, device)
-        losses = step.first_losses()
-        if plain is not None:
-            within = CURVE_WITHIN[options.peak]
-            checked = parity.same_curve(losses, plain, "the plain step on this device", within)
-            if not checked.passed:
-                return _failed(label, f"wrong: {checked.difference}", checked), losses
-        timing = time_step(step, device, EFFORTS[profile], first_call_s)
-        peak = peak_bytes(device)
-    except (RuntimeError, MemoryError) as error:
-        if not ran_out(error, device):
-            raise
-        return _failed(label, OUT_OF_MEMORY, checked), None
+    reset_peak(device)
+    step = TrainStep(case, device, options, label.batch_size)
+    first_call_s = time_block(step, 1, device)
+    time_block(step, FIRST - 1, device)
+    losses = step.first_losses()
+    if plain is not None:
+        within = CURVE_WITHIN[options.peak]
+        checked = parity.same_curve(losses, plain, "the plain step on this device", within)
+        if not checked.passed:
+            return _failed(label, f"wrong: {checked.difference}", checked), losses
+    timing = time_step(step, device, EFFORTS[profile], first_call_s)
+    peak = peak_bytes(device)
     peak_flops = ceilings.peak_flops(cells, options.peak)
     bandwidth = ceilings.bandwidth(cells)
     least = None
@@ -169,6 +169,14 @@ def _rung(
 
 def _failed(label: Label, why: str, checked: parity.Parity | None) -> Result:
     return Result(label, None, why, checked, None, None, None)
+
+
+def _why(error: Exception, device: torch.device, report: Report) -> str:
+    """Why there is no time, for a record: without the message, which may hold a folder's name."""
+    if ran_out(error, device):
+        return OUT_OF_MEMORY
+    report(str(error))
+    return f"failed: {type(error).__name__}"
 
 
 def _energy_shown(result: Result) -> str:

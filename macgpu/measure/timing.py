@@ -36,6 +36,7 @@ RATIO_LEVEL = 0.99
 little less than it says, and equal steps must not be called different more than 5 times in 100."""
 RESAMPLES = 4000
 
+SAME = "no difference shown"
 NOISY = "noisy: interquartile range over 10 % of the median"
 NOT_WARM = "not warm: the last five warm-up blocks differ by over 2 %"
 
@@ -97,12 +98,12 @@ class Ratio:
 
     @property
     def verdict(self) -> str:
-        """``"faster"`` or ``"slower"`` (of A), or ``"no difference shown"``."""
+        """``"faster"`` or ``"slower"`` (of A), or :data:`SAME`."""
         if self.high < 1:
             return "faster"
         if self.low > 1:
             return "slower"
-        return "no difference shown"
+        return SAME
 
     def __str__(self) -> str:
         return f"{self.median:.3f} [{self.low:.3f}, {self.high:.3f}], {self.verdict}"
@@ -128,7 +129,13 @@ def time_step(
     if first_call_s is None:
         first_call_s = time_block(step, 1, device, clock)
     count, warm_up, warm = _warm_up(step, device, effort, clock)
-    blocks = [time_block(step, count, device, clock) for _ in range(effort.blocks)]
+    blocks: list[float] = []
+    while len(blocks) < effort.blocks:
+        blocks.append(time_block(step, count, device, clock))
+        if np.median(blocks) < effort.block_s:
+            # The step has got faster still: these blocks were warm-up, too.
+            warm_up += blocks
+            count, blocks = _longer(count, blocks[-1], effort.block_s), []
     return summarise(blocks, count, first_call_s, warm_up, warm)
 
 
@@ -140,7 +147,7 @@ def compare_steps(
     seed: int = 0,
     clock: Clock = time.perf_counter,
 ) -> Ratio:
-    """Compare two steps by pairs of blocks, the order within each pair drawn at random.
+    """Compare two steps by pairs of blocks, in random order, each order in half of the pairs.
 
     At least 30 pairs are taken, whatever the effort: a ratio is a claim.
     """
@@ -148,11 +155,12 @@ def compare_steps(
     for step in steps:
         time_block(step, 1, device, clock)
     counts = [_warm_up(step, device, effort, clock)[0] for step in steps]
-    order = random.Random(seed)
+    orders = [(0, 1), (1, 0)] * (max(30, effort.blocks) // 2)
+    random.Random(seed).shuffle(orders)
     pairs = []
-    for _ in range(max(30, effort.blocks)):
+    for order in orders:
         seconds = [0.0, 0.0]
-        for side in order.sample((0, 1), 2):
+        for side in order:
             block = time_block(steps[side], counts[side], device, clock)
             seconds[side] = block / counts[side]
         pairs.append(seconds[0] / seconds[1])
