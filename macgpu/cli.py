@@ -1,4 +1,5 @@
-"""The command line: ``macgpu run``, ``site``, ``doctor``, ``preflight`` and ``softmps run``.
+"""The command line: ``macgpu run``, ``site``, ``doctor``, ``preflight``, ``softmps run``, ``bench``
+and ``results``.
 
 What takes long to import is imported by the command that needs it.
 """
@@ -13,13 +14,16 @@ import typer
 
 from macgpu import preflight
 from macgpu.errors import BookError
+from macgpu.measure import commands as measuring
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Run the book, build its site, examine this machine.",
+    help="Run the book, build its site, examine and measure this machine.",
 )
+app.command()(measuring.bench)
+app.add_typer(measuring.results, name="results")
 
 BuildFolder = Annotated[
     Path | None, typer.Option("--build", help="The folder to build in; _build by default.")

@@ -163,3 +163,28 @@ def describe(device: torch.device) -> str:
         return torch.backends.mps.get_name()
     machine = read_machine()
     return f"{machine.chip}, {machine.cores} cores"
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The device as a piece of hardware; ``None`` where it does not say."""
+
+    type: str
+    """``"mps"``, ``"cuda"`` or ``"cpu"``."""
+    name: str
+    cores: int | None
+    """GPU cores (mps), streaming multiprocessors (cuda), processor cores (cpu)."""
+    memory_bytes: int | None
+    """The device's own memory (cuda); the machine's where it is shared (mps, cpu)."""
+
+
+def hardware(device: torch.device) -> Hardware:
+    """What the device is, for a record. No serial number, no bus address."""
+    machine = read_machine()
+    name = describe(device)
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        return Hardware("cuda", name, properties.multi_processor_count, properties.total_memory)
+    if device.type == "mps":
+        return Hardware("mps", name, torch.backends.mps.get_core_count(), machine.memory_bytes)
+    return Hardware("cpu", machine.chip, machine.cores, machine.memory_bytes)

@@ -98,6 +98,29 @@ def read_machine() -> Machine:
     )
 
 
+@dataclass(frozen=True)
+class Power:
+    """What a machine runs on now; ``None`` where nothing tells."""
+
+    source: str | None
+    """``"mains"`` or ``"battery"``."""
+    low_power_mode: bool | None
+
+
+def read_power() -> Power:
+    """The power source and, on macOS, whether low-power mode is on."""
+    if platform.system() == "Darwin":
+        return Power(
+            _power_source(_output("pmset", "-g", "batt")),
+            _low_power_mode(_output("pmset", "-g")),
+        )
+    # psutil has no such function on systems without the notion of a battery.
+    battery = getattr(psutil, "sensors_battery", lambda: None)()
+    if battery is None or battery.power_plugged is None:
+        return Power(None, None)
+    return Power("mains" if battery.power_plugged else "battery", None)
+
+
 def explain_missing_mps(machine: Machine, built: bool, wrong: str | None) -> str:
     """Why mps cannot be used on this machine, and the remedy, in one line.
 
@@ -180,6 +203,22 @@ def _linux_virtual() -> bool | None:
         return " hypervisor" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return None
+
+
+def _power_source(pmset: str | None) -> str | None:
+    """From ``pmset -g batt``, whose first line names what the Mac draws from."""
+    if pmset and "'AC Power'" in pmset:
+        return "mains"
+    return "battery" if pmset and "'Battery Power'" in pmset else None
+
+
+def _low_power_mode(pmset: str | None) -> bool | None:
+    """From ``pmset -g``: ``lowpowermode 1``, or ``powermode 1`` on Macs that also have a high."""
+    for line in (pmset or "").splitlines():
+        name, _, value = line.strip().partition(" ")
+        if name in ("lowpowermode", "powermode"):
+            return value.strip() == "1"
+    return None
 
 
 def _sysctl(name: str) -> str | None:

@@ -96,23 +96,28 @@ def use_style() -> None:
     )
 
 
-def show(figure: Figure, alt: str, device: torch.device | None = None) -> HTML:
+def show(
+    figure: Figure, alt: str, device: torch.device | None = None, caption: str | None = None
+) -> HTML:
     """Show a figure as part of the page: it takes the page's text colour, light or dark.
 
     Args:
         figure: drawn under :func:`use_style`; closed here.
         alt: what the figure shows, in a sentence, for readers who do not see it.
         device: what the numbers were measured on; named below the figure with the date.
+        caption: stands there instead, where the numbers are not of this run: a record's own.
 
     Returns:
         what was displayed, to be glued on another page.
     """
-    shown = HTML(figure_html(figure, alt, device), metadata={"isolated": False})
+    shown = HTML(figure_html(figure, alt, device, caption), metadata={"isolated": False})
     display(shown)
     return shown
 
 
-def figure_html(figure: Figure, alt: str, device: torch.device | None = None) -> str:
+def figure_html(
+    figure: Figure, alt: str, device: torch.device | None = None, caption: str | None = None
+) -> str:
     """The figure as an inline SVG with its alternative text, machine and date."""
     if not alt.strip():
         raise ValueError("a figure needs alternative text")
@@ -133,8 +138,8 @@ def figure_html(figure: Figure, alt: str, device: torch.device | None = None) ->
         f'style="width:100%;max-width:{width:.0f}px;height:auto;stroke-linejoin:round" '
         f'xmlns:xlink="http://www.w3.org/1999/xlink" xmlns="http://www.w3.org/2000/svg">{rest}'
     )
-    caption = ""
-    if device is not None:
-        where = html.escape(f"{device.type}, {devices.describe(device)}")
-        caption = f"<figcaption>Measured on {where}, {today()}.</figcaption>"
-    return f'<figure class="book-figure">{svg}{caption}</figure>'
+    if caption is None and device is not None:
+        where = f"{device.type}, {devices.describe(device)}"
+        caption = f"Measured on {where}, {today()}."
+    below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
+    return f'<figure class="book-figure">{svg}{below}</figure>'

@@ -27,6 +27,10 @@ FOLDERS_READ_BY = {
     "macgpu.data": PACKAGE.parent / "data" / "fashion-mnist",
     "macgpu.operators": PACKAGE.parent / "data" / "torch-versions",
     "macgpu.softmps": PACKAGE / "softmps" / "csrc",
+    "macgpu.chips": PACKAGE.parent / "data" / "chips",
+    "macgpu.speedup": PACKAGE.parent / "data" / "m2-article",
+    "macgpu.measure.records": PACKAGE.parent / "results",
+    "macgpu.reported": PACKAGE.parent / "data" / "reported",
 }
 """Modules that read files of the repository, and the folder that they read."""
 

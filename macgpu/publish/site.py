@@ -22,6 +22,7 @@ from macgpu.machine import RUN_MIME
 from macgpu.publish.book import Book, Chapter, title_of
 from macgpu.publish.execute import Run, executed_run, is_current, without_colour
 from macgpu.publish.operators_page import operators_page
+from macgpu.publish.results import results_tables
 from macgpu.publish.status import Row, status_page
 
 STAMP = ".built-from"
@@ -61,7 +62,7 @@ def build_site(book: Book, profile: str) -> bool:
 
 
 def stage(book: Book, profile: str) -> Path:
-    """Lay out what jupyter-book reads: configuration, pages, executed chapters, status."""
+    """Lay out what jupyter-book reads: configuration, pages, executed chapters, tables."""
     source = book.build / "source"
     shutil.rmtree(source, ignore_errors=True)
     (source / "notebooks").mkdir(parents=True)
@@ -85,6 +86,10 @@ def stage(book: Book, profile: str) -> Path:
     (source / "book" / "status.md").write_text(status_page(rows), encoding="utf-8")
     page = operators_page(version("torch").partition("+")[0])
     (source / "book" / "operators.md").write_text(page, encoding="utf-8")
+    results = source / "book" / "results.md"
+    if results.is_file():
+        tables = results_tables(book.root / "results")
+        results.write_text(results.read_text("utf-8") + "\n" + tables, "utf-8")
     return source
 
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from macgpu.machine import explain_missing_mps, read_machine, version_tuple
+from macgpu import machine as machines
+from macgpu.machine import Power, explain_missing_mps, read_machine, read_power, version_tuple
 from tests.machines import LINUX, MAC
 
 
@@ -50,3 +51,29 @@ def test_versions_compare_as_numbers():
     assert version_tuple("14.10") > version_tuple("14.9.2")
     assert version_tuple("2.14.1") == (2, 14, 1)
     assert version_tuple("2.14.0a1") == (2, 14)
+
+
+@pytest.mark.parametrize(
+    ("battery", "settings", "expected"),
+    [
+        ("Now drawing from 'AC Power'\n -InternalBattery-0", " lowpowermode  0", ("mains", False)),
+        (
+            "Now drawing from 'Battery Power'\n",
+            " sleep 1\n lowpowermode         1",
+            ("battery", True),
+        ),
+        ("Now drawing from 'AC Power'", " powermode            2\n", ("mains", False)),
+        (None, None, (None, None)),
+    ],
+)
+def test_a_macs_power_is_read_from_pmset(monkeypatch, battery, settings, expected):
+    answers = {("pmset", "-g", "batt"): battery, ("pmset", "-g"): settings}
+    monkeypatch.setattr(machines.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(machines, "_output", lambda *command: answers[command])
+    assert read_power() == Power(*expected)
+
+
+def test_a_computer_without_a_battery_does_not_say_what_it_runs_on(monkeypatch):
+    monkeypatch.setattr(machines.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(machines.psutil, "sensors_battery", lambda: None, raising=False)
+    assert read_power() == Power(None, None)

@@ -36,12 +36,12 @@ def test_the_style_sheet_has_the_dark_page_that_the_palette_was_tested_on():
     assert f"--pst-color-background: {page.BACKGROUNDS['dark']}" in style
 
 
-def draw(alt="A line that rises.", device=None) -> str:
+def draw(alt="A line that rises.", device=None, caption=None) -> str:
     page.use_style()
     figure, axis = plt.subplots()
     axis.plot([0, 1], [0, 1])
     axis.set(xlabel="step", ylabel="loss")
-    return page.figure_html(figure, alt, device)
+    return page.figure_html(figure, alt, device, caption)
 
 
 def test_a_figure_takes_the_colour_of_the_text_around_it():
@@ -56,6 +56,12 @@ def test_a_figure_speaks_for_itself():
     assert 'role="img" aria-label="A line named &quot;loss&quot; that rises."' in html
     assert "<figcaption>Measured on cpu" in html
     assert re.search(r"\d{4}-\d{2}-\d{2}\.</figcaption>", html)
+
+
+def test_a_figure_of_a_record_carries_the_records_machine_and_not_this_one():
+    html = draw(device=torch.device("cpu"), caption="Measured on <another> machine, 2026-01-02.")
+    captions = re.findall("<figcaption>(.*?)</figcaption>", html)
+    assert captions == ["Measured on &lt;another&gt; machine, 2026-01-02."]
 
 
 def test_a_figure_without_alternative_text_is_refused():

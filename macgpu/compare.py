@@ -1,0 +1,119 @@
+"""What the records say, laid side by side for the chapters: rates, gains, utilisation, energy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pandas as pd
+
+from macgpu.measure import records
+from macgpu.measure.ceilings import peak_flops
+from macgpu.measure.records import Record, Result
+from macgpu.measure.timing import ratio_of_timings
+
+
+def newest(wanted: Callable[[Record], bool]) -> Record | None:
+    """The newest of the records that are wanted; ``None`` where there is none.
+
+    Raises:
+        RecordError: where a record is refused.
+    """
+    return max(filter(wanted, records.read_all()), key=lambda r: r.finished, default=None)
+
+
+def steps(record: Record | None, model: str) -> list[Result]:
+    """The book's own training steps of a model, from plain to tuned, failed ones included."""
+    return [
+        result
+        for result in (record.results if record else ())
+        if result.energy is None and (result.label.model, result.label.code) == (model, "macgpu")
+    ]
+
+
+def timed_steps(record: Record | None, model: str) -> list[Result]:
+    """Those of :func:`steps` that have a time."""
+    return [result for result in steps(record, model) if result.timing]
+
+
+def rates(record: Record | None, models: Iterable[str]) -> pd.DataFrame:
+    """Samples per second: a row for each model, a column for each step; a failure in its words."""
+    return _wide(
+        (
+            f"{model}, batch {result.label.batch_size}",
+            result.label.step,
+            f"{result.samples_per_s:,.0f}" if result.timing else result.failure,
+        )
+        for model in models
+        for result in steps(record, model)
+    )
+
+
+def gains(record: Record | None, models: Iterable[str]) -> pd.DataFrame:
+    """How many times faster each step is than the timed one before it.
+
+    Columns: model, step, gain; the gain is NaN where the interval of the ratio includes 1.
+    """
+    rows = []
+    for model in models:
+        timed = timed_steps(record, model)
+        for before, after in zip(timed, timed[1:], strict=False):
+            ratio = ratio_of_timings(before.timing, after.timing)
+            shown = ratio.verdict != "no difference shown"
+            rows.append((model, after.label.step, ratio.median if shown else None))
+    return pd.DataFrame(rows, columns=["model", "step", "gain"]).astype({"gain": float})
+
+
+def gain_table(gained: pd.DataFrame) -> pd.DataFrame:
+    """:func:`gains` to be read: a row for each model, a column for each step."""
+    return _wide(
+        (row.model, row.step, "none" if pd.isna(row.gain) else f"×\u00a0{row.gain:.2f}")
+        for row in gained.itertuples()
+    )
+
+
+def utilisation(result: Result, record: Record) -> float | None:
+    """Model FLOPs utilisation against the record's own peak of the step's data type, from 0 to 1.
+
+    Chowdhery et al., PaLM (2022), appendix B. ``None`` where one of the two was not measured.
+    """
+    peak = peak_flops(record.ceilings, result.label.options.peak)
+    if peak is None or result.flops_per_s is None:
+        return None
+    return result.flops_per_s / peak
+
+
+def energies(record: Record | None) -> list[Result]:
+    """The results whose energy was measured, in the record's order."""
+    return [
+        result
+        for result in (record.results if record else ())
+        if result.energy is not None and result.energy.reason is None
+    ]
+
+
+def energy_table(results: list[Result]) -> pd.DataFrame:
+    """Speed, power and energy of each result that has an energy, as numbers.
+
+    The rate is that of the energy's own window.
+    """
+    return pd.DataFrame(
+        {
+            "step": result.label.step,
+            "batch": result.label.batch_size,
+            "samples/s": result.energy.samples / result.energy.window_s,
+            "idle (W)": result.energy.idle_w,
+            "mean (W)": result.energy.gross_j / result.energy.window_s,
+            "gross (J/sample)": result.energy.gross_j_per_sample,
+            "net (J/sample)": result.energy.net_j_per_sample,
+        }
+        for result in results
+    )
+
+
+def _wide(cells: Iterable[tuple[str, str, str]]) -> pd.DataFrame:
+    """A table of (row, column, text), both in their order of appearance; a dash where empty."""
+    rows: dict[str, dict[str, str]] = {}
+    for row, column, text in cells:
+        rows.setdefault(row, {})[column] = text
+    columns = dict.fromkeys(column for row in rows.values() for column in row)
+    return pd.DataFrame(rows.values(), index=list(rows), columns=list(columns)).fillna("–")

@@ -1,0 +1,109 @@
+"""The commands ``macgpu bench`` and ``macgpu results``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ALL = "all"
+
+results = typer.Typer(no_args_is_help=True, help="List, compare and check measured records.")
+
+Folder = Annotated[Path, typer.Option("--in", help="The folder of the records.")]
+
+
+def bench(
+    suite: Annotated[str, typer.Argument(help="ceilings, models, energy or all.")] = ALL,
+    profile: Annotated[str, typer.Option(help="smoke, quick or full.")] = "quick",
+    device: Annotated[str, typer.Option(help="auto, mps, cuda or cpu.")] = "auto",
+    out: Annotated[Path, typer.Option(help="The folder for the record.")] = Path("results"),
+) -> None:
+    """Measure this machine and write one record."""
+    from macgpu.measure.suites import SUITES
+    from macgpu.measure.timing import EFFORTS
+
+    if suite not in (ALL, *SUITES):
+        _fail(f"no suite {suite!r}: choose {ALL}, {', '.join(SUITES)}")
+    if profile not in EFFORTS:
+        _fail(f"no profile {profile!r}: choose {', '.join(EFFORTS)}")
+
+    from macgpu.device import DeviceUnavailableError, pick
+    from macgpu.machine import read_machine
+    from macgpu.measure import records, suites
+
+    try:
+        chosen = pick(device)
+    except (DeviceUnavailableError, ValueError) as error:
+        _fail(str(error))
+    problem = records.why_not_measured(chosen.type, read_machine())
+    if problem:
+        _fail(problem)
+    record = suites.run(SUITES if suite == ALL else (suite,), chosen, profile)
+    print(record.caption)
+    print(records.write(record, out))
+
+
+@results.command("list")
+def list_records(folder: Folder = Path("results")) -> None:
+    """One line a record: file, device, profile, date, what it holds."""
+    from macgpu.measure import records
+
+    for path in records.paths(folder):
+        record = _read(path)
+        timed = sum(result.timing is not None for result in record.results)
+        print(
+            f"{path.name}: {record.device.name}, {record.profile}, {record.finished[:10]}, "
+            f"{record.provenance}; {len(record.ceilings)} ceilings, "
+            f"{timed} of {len(record.results)} cases timed"
+        )
+
+
+@results.command()
+def compare(a: Path, b: Path) -> None:
+    """The time of each case in A over its time in B, with an interval."""
+    from macgpu.measure.timing import ratio_of_timings
+
+    one, other = _read(a), _read(b)
+    print(f"A: {one.caption}\nB: {other.caption}")
+    timings = {str(result.label): result.timing for result in other.results if result.timing}
+    shared = [r for r in one.results if r.timing and str(r.label) in timings]
+    if not shared:
+        _fail("the two records share no case of the same model, batch and options")
+    for result in shared:
+        ratio = ratio_of_timings(result.timing, timings[str(result.label)])
+        print(f"{result.label}: A takes {ratio}")
+
+
+@results.command()
+def check(folder: Folder = Path("results")) -> None:
+    """Validate every record; the status is 1 where one is refused."""
+    from macgpu.measure import records
+
+    refused = 0
+    paths = records.paths(folder)
+    for path in paths:
+        try:
+            records.read(path)
+        except records.RecordError as error:
+            refused += 1
+            print(error)
+    print(f"{len(paths)} records, {refused} refused")
+    if refused:
+        raise typer.Exit(1)
+
+
+def _read(path: Path):
+    from macgpu.measure import records
+
+    try:
+        return records.read(path)
+    except records.RecordError as error:
+        _fail(str(error))
+
+
+def _fail(message: str) -> None:
+    print(f"macgpu: {message}", file=sys.stderr)
+    raise typer.Exit(1)

@@ -1,0 +1,126 @@
+"""Training steps to measure: the plain one, and what makes it faster, one option at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from macgpu.models import Case
+
+LEARNING_RATE = 1e-5
+"""What BERT is fine-tuned with. Its first steps at 1e-4 overshoot, and then the rounding of a data
+type shows in the losses that are compared."""
+FIRST = 5
+"""So many losses are kept, to be compared with another step's."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a training step is computed. The default is the plain step in float32."""
+
+    tf32: bool = False
+    """Round the inputs of float32 products to TF32 (NVIDIA)."""
+    autocast: str | None = None
+    """``"bfloat16"`` or ``"float16"``."""
+    channels_last: bool = False
+    fused: bool = False
+    """One kernel for the whole optimizer step."""
+    compiled: str | None = None
+    """The mode of ``torch.compile`` for forward, loss and backward, such as ``"default"``."""
+
+    @property
+    def peak(self) -> str:
+        """The data type whose matmul peak this step is measured against."""
+        return self.autocast or ("tf32" if self.tf32 else "float32")
+
+    def __str__(self) -> str:
+        parts = [self.autocast or ("tf32" if self.tf32 else "float32")]
+        parts += ["channels_last"] * self.channels_last + ["fused"] * self.fused
+        parts += [f"compiled ({self.compiled})"] if self.compiled else []
+        return ", ".join(parts)
+
+
+def ladder(case: Case, device: torch.device) -> list[tuple[str, Options]]:
+    """The steps from plain to tuned for this device, each with the name of what it adds.
+
+    An option that changes nothing here is left out: TF32 is NVIDIA's, a layout of channels needs
+    a convolution. The CPU has the plain step alone.
+    """
+    plain = Options()
+    rungs = [("float32", plain)]
+    if device.type == "cpu":
+        return rungs
+    if device.type == "cuda":
+        rungs.append(("tf32", replace(plain, tf32=True)))
+    changes = [("bfloat16 autocast", {"autocast": "bfloat16"})]
+    if case.convolutional:
+        changes.append(("channels_last", {"channels_last": True}))
+    changes.append(("fused optimizer", {"fused": True}))
+    if device.type == "cuda":
+        changes.append(("torch.compile", {"compiled": "default"}))
+    for name, change in changes:
+        rungs.append((name, replace(rungs[-1][1], **change)))
+    return rungs
+
+
+class TrainStep:
+    """One training step on a batch that stays on the device; a call runs it.
+
+    A step is forward, loss, backward, AdamW, and gradients set to None; nothing in it waits for
+    the device.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        device: torch.device,
+        options: Options = Options(),  # noqa: B008  (frozen)
+        batch_size: int = 2,
+    ) -> None:
+        layout = torch.channels_last if options.channels_last else torch.preserve_format
+        self.options = options
+        self.batch_size = batch_size
+        self._losses: list[Tensor] = []
+        self.model = model = case.build().to(device, memory_format=layout)
+        inputs, labels = case.batch(batch_size)
+        if inputs.dim() == 4:
+            inputs = inputs.to(memory_format=layout)
+        self.batch = inputs.to(device), labels.to(device)
+        self.optimizer = torch.optim.AdamW(
+            model.parameters(), lr=LEARNING_RATE, fused=options.fused or None
+        )
+        dtype = getattr(torch, options.autocast) if options.autocast else None
+
+        def forward(inputs: Tensor, labels: Tensor) -> Tensor:
+            with torch.autocast(device.type, dtype, enabled=dtype is not None):
+                logits = model(inputs)
+            return case.loss(logits, labels)
+
+        self.forward = forward
+        if options.compiled:
+            # Forward and loss in one graph, and with it backward, for this one shape.
+            self.forward = torch.compile(forward, mode=options.compiled, dynamic=False)
+        # cuDNN tries its algorithms at the first call, in every row: the plain one is no straw man.
+        torch.backends.cudnn.benchmark = True
+
+    def __call__(self) -> None:
+        # Set at each call, since steps with and without it may take turns.
+        set_tf32(self.options.tf32)
+        loss = self.forward(*self.batch)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if len(self._losses) < FIRST:
+            self._losses.append(loss.detach())
+
+    def first_losses(self) -> list[float]:
+        """The losses of the first steps, at most :data:`FIRST`."""
+        return torch.stack(self._losses).tolist()
+
+
+def set_tf32(on: bool) -> None:
+    """Let NVIDIA's tensor cores round float32 inputs to TF32, or not. Of no effect elsewhere."""
+    torch.backends.cuda.matmul.allow_tf32 = on
+    torch.backends.cudnn.allow_tf32 = on

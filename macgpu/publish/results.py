@@ -1,0 +1,92 @@
+"""The tables of the results page, made from the records: each machine, its headline figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from macgpu.errors import BookError
+from macgpu.measure import records
+from macgpu.measure.ceilings import bandwidth, peak_flops
+from macgpu.measure.records import Record, RecordError, Result
+
+EMPTY = "There is no record yet.\n"
+
+
+def results_tables(folder: Path) -> str:
+    """What stands below the page's introduction, in MyST Markdown: all records, then each.
+
+    Raises:
+        BookError: where a record is refused, with the file, the field and the reason.
+    """
+    try:
+        found = [(path.name, records.read(path)) for path in records.paths(folder)]
+    except RecordError as error:
+        raise BookError(f"results: {error}") from None
+    if not found:
+        return EMPTY
+    heading = ("Device", "Date (UTC)", "Provenance", "Profile", "torch", "Record")
+    rows = [
+        f"| {record.device.name} ({record.device.type}) | {record.finished[:10]} "
+        f"| {record.provenance} | {record.profile} | {record.software['torch']} | `{name}` |"
+        for name, record in found
+    ]
+    sections = [_section(record) for _, record in found]
+    return _table(heading, rows) + "\n\n" + "\n".join(sections)
+
+
+def _section(record: Record) -> str:
+    parts = [f"## {record.device.name}, {record.finished[:10]}, {record.profile}", record.caption]
+    ceilings = [
+        f"{dtype} matrix product {peak / 1e12:.3g} TFLOP/s"
+        for dtype in dict.fromkeys(cell.dtype for cell in record.ceilings)
+        if (peak := peak_flops(record.ceilings, dtype))
+    ]
+    rate = bandwidth(record.ceilings)
+    ceilings += [f"copy {rate / 1e9:,.0f} GB/s"] if rate else []
+    if ceilings:
+        parts.append("Measured ceilings: " + ", ".join(ceilings) + ".")
+    timed = [result for result in record.results if result.energy is None]
+    if timed:
+        heading = ("Training step", "Batch", "Samples/s", "Time of a step", "Peak memory")
+        parts.append(_table(heading, map(_timed_row, timed)))
+    energies = [result for result in record.results if result.energy is not None]
+    if energies:
+        heading = ("Energy of", "Batch", "Gross", "Net", "Idle", "Meter")
+        parts.append(_table(heading, map(_energy_row, energies)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(heading: tuple[str, ...], rows: Iterable[str]) -> str:
+    return "\n".join([f"| {' | '.join(heading)} |", "|" + "---|" * len(heading), *rows])
+
+
+def _name(result: Result) -> str:
+    code = "" if result.label.code == "macgpu" else f"{result.label.code}'s "
+    return f"{code}{result.label.model}, {result.label.options}"
+
+
+def _timed_row(result: Result) -> str:
+    start = f"| {_name(result)} | {result.label.batch_size} |"
+    if result.timing is None:
+        return f"{start} not timed: {_cell(result.failure)} | – | – |"
+    memory = result.peak_memory_bytes
+    shown = "–" if memory is None else f"{memory / 2**30:.2f} GiB"
+    return f"{start} {result.samples_per_s:,.1f} | {result.timing} | {shown} |"
+
+
+def _energy_row(result: Result) -> str:
+    measured = result.energy
+    start = f"| {_name(result)} | {result.label.batch_size} |"
+    if measured.reason or measured.gross_j_per_sample is None:
+        return f"{start} not measured: {_cell(measured.reason)} | – | – | – |"
+    return (
+        f"{start} {measured.gross_j_per_sample:.3g} J/sample "
+        f"| {measured.net_j_per_sample:.3g} J/sample | {measured.idle_w:.0f} W "
+        f"| {_cell(measured.source)} |"
+    )
+
+
+def _cell(text: str | None) -> str:
+    """Text of a record inside of a table: a bar would end the cell."""
+    return (text or "not known").replace("|", "/")

@@ -1,0 +1,206 @@
+"""Records: what is written can be read, and everything else is refused with its reason."""
+
+import getpass
+import json
+import platform
+from dataclasses import replace
+
+import pydantic
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from macgpu.cli import app
+from macgpu.device import Hardware
+from macgpu.machine import Power
+from macgpu.measure import records, timing
+from macgpu.measure.ceilings import Cell
+from macgpu.measure.energy import Energy
+from macgpu.measure.flops import Floor, Work
+from macgpu.measure.parity import same_curve
+from macgpu.measure.records import RESULTS, Label, Record, RecordError, Result
+from macgpu.measure.steps import Options
+from tests.machines import LINUX, MAC
+
+TIMING = timing.summarise([0.10, 0.11, 0.12], 10, 0.5, [0.2], warm=True)
+LABEL = Label("resnet50", 256, Options(autocast="bfloat16"), "bfloat16 autocast")
+RESULT = Result(
+    LABEL,
+    TIMING,
+    None,
+    same_curve([2.0], [2.0], "the plain step", 0.1),
+    Work(10**12, 10**9),
+    Floor(0.005, "compute"),
+    7 * 10**9,
+    Energy(None, "no energy meter"),
+)
+RECORD = Record(
+    version=1,
+    provenance="reader",
+    suites=("ceilings", "models"),
+    profile="quick",
+    finished="2026-11-30T12:00:00+00:00",
+    device=Hardware("mps", "Apple M2 Pro GPU", 19, 32 * 2**30),
+    machine=MAC,
+    power=Power("mains", False),
+    software={"torch": "2.14.1"},
+    ceilings=(Cell("matmul", "float32", 512, 2 * 512**3, 0, TIMING),),
+    results=(RESULT,),
+)
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    path = records.write(RECORD, tmp_path / "results")
+    assert records.read(path) == RECORD
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+    assert RECORD.find("resnet50", "bfloat16 autocast") == RESULT
+    assert RESULT.samples_per_s == pytest.approx(256 / 0.011)
+    assert RESULT.flops_per_s == pytest.approx(1e12 / 0.011)
+    assert RESULT.times_floor == pytest.approx(2.2)
+
+
+def test_the_caption_names_machine_software_and_date():
+    assert RECORD.caption == (
+        "Measured on mps, Apple M2 Pro GPU in Apple M2 Pro, 8 performance and 4 efficiency cores, "
+        "32 GiB memory, macOS 15.5; torch 2.14.1, profile quick, 2026-11-30."
+    )
+
+
+def test_a_record_of_this_machine_names_nobody(tmp_path):
+    record = records.make(torch.device("cpu"), ("ceilings",), "smoke")
+    text = records.write(record, tmp_path).read_text()
+    words = set(text.replace('"', " ").replace(",", " ").split())
+    assert platform.node() not in words
+    assert getpass.getuser() not in words
+
+
+def changed(field, value):
+    """The record's JSON with one field set; the field is a path of names and numbers."""
+    content = json.loads(records._SCHEMA.dump_json(RECORD))
+    target = content
+    *path, last = field.split(".")
+    for part in path:
+        target = target[int(part) if part.isdigit() else part]
+    target[last] = value
+    return json.dumps(content)
+
+
+def without(field):
+    content = json.loads(records._SCHEMA.dump_json(RECORD))
+    del content[field]
+    return json.dumps(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "field", "reason"),
+    [
+        ("", "", "not whole JSON"),
+        (changed("profile", "quick")[:-200], "", "cut off"),
+        ("[]", "version", "is missing"),
+        ('{"name": "something else"}', "version", "is missing"),
+        (changed("version", 2), "version", "newer than 1"),
+        (changed("version", "1"), "version", "should be 1"),
+        (without("provenance"), "provenance", "required"),
+        (without("machine"), "machine", "required"),
+        (changed("provenance", "a friend"), "provenance", "should be"),
+        (changed("finished", "yesterday"), "finished", "pattern"),
+        (changed("results.0.label.model", "what I ran last"), "results.0.label.model", "pattern"),
+        (changed("results.0.label.batch_size", 0), "results.0.label.batch_size", "equal to 1"),
+        (changed("results.0.timing.median_s", "11 ms"), "results.0.timing.median_s", "number"),
+        (changed("results.0.timing.median_s", 1e999), "results.0.timing.median_s", "finite"),
+        (
+            changed("results.0.timing.median_s", 0.009),
+            "results.0.timing.median_s",
+            "not the median",
+        ),
+        (
+            changed("results.0.peak_memory_bytes", 0),
+            "results.0.peak_memory_bytes",
+            "greater than 0",
+        ),
+        (changed("hostname", "my-mac.local"), "hostname", "unexpected"),
+        (changed("machine.hostname", "my-mac.local"), "machine.hostname", "unexpected"),
+        (changed("machine.user", "me"), "machine.user", "unexpected"),
+        (changed("device.serial_number", "C02X"), "device.serial_number", "unexpected"),
+        (changed("power.address", "10.0.0.1"), "power.address", "unexpected"),
+        (changed("software.user", "me"), "software.user", "should be"),
+        (changed("results.0.timing.by", "me"), "results.0.timing.by", "unexpected"),
+        (changed("machine.system", "Linux"), "device.type", "software device"),
+    ],
+)
+def test_a_record_is_refused_with_file_field_and_reason(tmp_path, content, field, reason):
+    path = tmp_path / "a-record.json"
+    path.write_text(content)
+    with pytest.raises(RecordError) as raised:
+        records.read(path)
+    message = str(raised.value)
+    assert message.startswith(f"a-record.json: {field}")
+    assert reason in message
+    assert "\n" not in message
+
+
+def test_what_does_not_validate_is_not_written_either(tmp_path):
+    software_device = replace(RECORD, machine=LINUX)
+    with pytest.raises(RecordError, match="software device"):
+        records.write(software_device, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(pydantic.ValidationError):
+        replace(RECORD, results=(replace(RESULT, peak_memory_bytes=0),))
+
+
+def test_every_record_of_the_book_is_valid():
+    for path in records.paths(RESULTS):
+        records.read(path)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_check_says_which_record_is_refused_and_fails(tmp_path):
+    records.write(RECORD, tmp_path)
+    good = run("results", "check", "--in", str(tmp_path))
+    assert (good.exit_code, good.output) == (0, "1 records, 0 refused\n")
+    (tmp_path / "broken.json").write_text(changed("version", 2))
+    bad = run("results", "check", "--in", str(tmp_path))
+    assert bad.exit_code == 1
+    assert "broken.json: version: 2 is newer" in bad.output
+    assert "2 records, 1 refused" in bad.output
+
+
+def test_list_and_compare_speak_of_the_cases(tmp_path):
+    one = records.write(RECORD, tmp_path)
+    slow = timing.summarise([0.20, 0.22, 0.24], 10, 0.5, [0.2], warm=True)
+    other = replace(RECORD, profile="full", results=(replace(RESULT, timing=slow),))
+    two = records.write(other, tmp_path)
+    listed = run("results", "list", "--in", str(tmp_path)).output.splitlines()
+    assert len(listed) == 2
+    assert "Apple M2 Pro GPU, quick, 2026-11-30, reader; 1 ceilings, 1 of 1 cases" in listed[1]
+    compared = run("results", "compare", str(two), str(one))
+    (line,) = [line for line in compared.output.splitlines() if line.startswith("resnet50")]
+    assert line.startswith("resnet50, batch 256, bfloat16: A takes ") and line.endswith("slower")
+    nothing = records.write(replace(RECORD, profile="smoke", results=()), tmp_path)
+    assert run("results", "compare", str(nothing), str(one)).exit_code == 1
+
+
+def test_bench_writes_a_record_that_can_be_read(tmp_path):
+    done = run("bench", "ceilings", "--profile", "smoke", "--device", "cpu", "--out", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    (record,) = records.read_all(tmp_path)
+    assert record.device.type == "cpu"
+    assert str(records.paths(tmp_path)[0]) in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("speed",), "no suite 'speed'"),
+        (("all", "--profile", "fast"), "no profile 'fast'"),
+        (("all", "--device", "gpu"), "unknown device 'gpu'"),
+    ],
+)
+def test_bench_refuses_what_it_does_not_know(tmp_path, arguments, reason):
+    done = run("bench", *arguments, "--out", str(tmp_path))
+    assert done.exit_code == 1
+    assert reason in done.output
+    assert list(tmp_path.iterdir()) == []

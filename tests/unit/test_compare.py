@@ -1,0 +1,98 @@
+"""What chapters draw from the records: the right record, the right steps, and no failed one."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from macgpu import compare
+from macgpu.measure import records
+from macgpu.measure.ceilings import Cell
+from macgpu.measure.energy import Energy
+from macgpu.measure.flops import Work
+from macgpu.measure.records import Label, Result
+from macgpu.measure.steps import Options
+from macgpu.measure.timing import summarise
+
+PLAIN, TF32 = Options(), Options(tf32=True)
+
+
+def timing(seconds):
+    return summarise([seconds] * 30, 1, 1.0, [], True)
+
+
+def result(seconds, options=PLAIN, step="float32", **changes):
+    made = timing(seconds) if seconds else None
+    whole = Result(
+        Label("resnet50", 10, options, step), made, None, None, Work(10**9, 1), None, None
+    )
+    return replace(whole, **changes)
+
+
+def record(*results, ceilings=(), finished="2026-01-01T00:00:00+00:00"):
+    made = records.make(
+        torch.device("cpu"), ("models",), "smoke", ceilings=ceilings, results=results
+    )
+    return replace(made, finished=finished)
+
+
+def test_the_newest_wanted_record_is_taken(tmp_path, monkeypatch):
+    kept = [record(finished=f"2026-01-0{day}T00:00:00+00:00") for day in (2, 3, 1)]
+    monkeypatch.setattr(records, "read_all", lambda: iter(kept))
+    assert compare.newest(lambda r: True) is kept[1]
+    assert compare.newest(lambda r: r.finished < "2026-01-03") is kept[0]
+    assert compare.newest(lambda r: False) is None
+
+
+def test_no_record_gives_empty_tables():
+    assert compare.rates(None, ["resnet50"]).empty
+    assert compare.gains(None, ["resnet50"]).empty
+    assert compare.gain_table(compare.gains(None, ["resnet50"])).empty
+    assert compare.energies(None) == []
+    assert compare.energy_table([]).empty
+
+
+def test_rates_are_of_our_own_steps_and_a_failure_keeps_its_words():
+    other = result(0.001)
+    other = replace(other, label=replace(other.label, code="timm"))
+    kept = record(other, result(0.1), result(None, TF32, "tf32", failure="out of memory"))
+    table = compare.rates(kept, ["resnet50", "mlp"])
+    assert table.loc["resnet50, batch 10"].to_dict() == {"float32": "100", "tf32": "out of memory"}
+    assert len(table) == 1, "a model without results has no row"
+
+
+def test_a_gain_is_over_the_last_step_that_was_timed():
+    kept = record(
+        result(0.2),
+        result(None, TF32, "tf32", failure="out of memory"),
+        result(0.1, Options(fused=True), "fused optimizer"),
+        result(0.1, Options(fused=True, compiled="default"), "torch.compile"),
+    )
+    gained = compare.gains(kept, ["resnet50"])
+    assert list(gained["step"]) == ["fused optimizer", "torch.compile"]
+    assert gained["gain"][0] == pytest.approx(2.0)
+    assert gained["gain"].isna()[1], "equal times are no gain"
+    assert list(compare.gain_table(gained).loc["resnet50"]) == ["×\u00a02.00", "none"]
+
+
+def test_utilisation_is_against_the_peak_of_the_steps_own_type():
+    cells = [
+        Cell("matmul", dtype, 1, flops, 0, timing(1.0))
+        for dtype, flops in (("float32", 40 * 10**9), ("tf32", 80 * 10**9))
+    ]
+    kept = record(ceilings=tuple(cells))
+    # 1e9 operations in 0.1 s.
+    assert compare.utilisation(result(0.1), kept) == pytest.approx(10 / 40)
+    assert compare.utilisation(result(0.1, TF32), kept) == pytest.approx(10 / 80)
+    assert compare.utilisation(result(0.1, Options(autocast="bfloat16")), kept) is None
+    assert compare.utilisation(result(None), kept) is None
+
+
+def test_only_measured_energy_is_shown():
+    energy = Energy("meter", None, 10.0, 1000, 500.0, 20.0, 0.5, 0.3)
+    silent = Energy(None, "no meter")
+    kept = record(result(0.1), result(0.1, energy=energy), result(None, energy=silent))
+    (found,) = compare.energies(kept)
+    assert found.energy == energy
+    (row,) = compare.energy_table([found]).to_dict("records")
+    assert (row["samples/s"], row["mean (W)"], row["idle (W)"]) == (100, 50, 20)

@@ -1,0 +1,79 @@
+"""The results page shows what the records hold, and nothing where they hold nothing."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from macgpu.errors import BookError
+from macgpu.measure import records
+from macgpu.measure.energy import Energy
+from macgpu.measure.records import Label, Result
+from macgpu.measure.steps import Options
+from macgpu.measure.timing import summarise
+from macgpu.publish.results import results_tables
+
+
+def a_result(**changes):
+    timing = summarise([0.2, 0.2, 0.2], 2, 1.0, [], True)
+    label = Label("resnet50", 32, Options())
+    return replace(Result(label, timing, None, None, None, None, None), **changes)
+
+
+def write(folder, *results):
+    record = records.make(torch.device("cpu"), ("models",), "smoke", results=results)
+    return records.write(record, folder)
+
+
+def row(page, start):
+    (line,) = (line for line in page.splitlines() if line.startswith(start))
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_no_record_is_said(tmp_path):
+    assert results_tables(tmp_path / "none") == "There is no record yet.\n"
+
+
+def test_a_record_is_listed_with_machine_date_and_provenance(tmp_path):
+    path = write(tmp_path, a_result())
+    page = results_tables(tmp_path)
+    record = records.read(path)
+    listed = row(page, f"| {record.device.name} (cpu)")
+    assert listed[1:] == [
+        record.finished[:10],
+        "reader",
+        "smoke",
+        record.software["torch"],
+        f"`{path.name}`",
+    ]
+    assert record.machine.describe() in page
+
+
+def test_a_step_is_shown_as_a_rate(tmp_path):
+    write(tmp_path, a_result(peak_memory_bytes=2**30))
+    # Two steps in 0.2 s: 0.1 s for 32 samples.
+    assert row(results_tables(tmp_path), "| resnet50, float32")[1:] == [
+        "32",
+        "320.0",
+        "100 ms [100, 100]",
+        "1.00 GiB",
+    ]
+
+
+def test_what_was_not_measured_says_why_and_is_not_zero(tmp_path):
+    failed = a_result(timing=None, failure="out of memory")
+    silent = a_result(timing=None, energy=Energy(None, "no energy meter for cpu | Linux"))
+    write(tmp_path, failed, silent)
+    page = results_tables(tmp_path)
+    rows = [line for line in page.splitlines() if line.startswith("| resnet50")]
+    assert "not timed: out of memory" in rows[0]
+    assert "not measured: no energy meter for cpu / Linux" in rows[1]
+    assert " 0" not in rows[0] + rows[1]
+    assert all(len(r.strip("|").split("|")) == n for r, n in zip(rows, (5, 6), strict=True))
+
+
+def test_a_record_that_is_refused_stops_the_page(tmp_path):
+    path = write(tmp_path, a_result())
+    path.write_text(path.read_text()[:200])
+    with pytest.raises(BookError, match=path.name):
+        results_tables(tmp_path)
