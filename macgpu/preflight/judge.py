@@ -146,7 +146,9 @@ def _of_the_run(
         explained = any(
             f.kind in ENDS_THE_RUN and (f.file, f.line) == (run.file, run.line) for f in findings
         )
-        asks_for_cuda = any(word in run.error for word in SAYS_CUDA)
+        # torch lists every backend that has an operator, CUDA among them, in errors of any device.
+        about = run.error.partition("these backends")[0]
+        asks_for_cuda = not explained and any(word in about for word in SAYS_CUDA)
         limit = asks_for_cuda or (not on_a_mac and any(text in run.error for text in LIMITS))
         if asks_for_cuda and not any(
             f.kind == "hardcoded-cuda" and f.file and (f.file, f.line) == (run.file, run.line)
