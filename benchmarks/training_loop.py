@@ -16,7 +16,7 @@ from torch import nn
 from macgpu import data, train
 from macgpu.device import describe, pick, seed_everything, synchronize
 
-PAIRS = 9
+PAIRS = 25
 
 
 def make_model() -> nn.Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 from typing import NoReturn
 
@@ -29,6 +30,8 @@ def load() -> None:
     table = json.loads(build.operators.read_text())
     torch.ops.macgpu_softmps.register_operators(table["names"], table["elementwise"])
     _complete_python_side(torch)
+    # As on a Mac, so that what a spawned worker cannot load fails here too.
+    multiprocessing.set_start_method("spawn", force=True)
 
 
 def _complete_python_side(torch) -> None:

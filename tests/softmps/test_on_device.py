@@ -208,3 +208,8 @@ def test_unsupported_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         softmps.SoftMPSUnavailableError, match="supports torch 2.11 to 2.14, not 2.10"
     ):
         build.installed_torch()
+
+
+def test_workers_are_spawned_as_on_a_mac() -> None:
+    done = python("import multiprocessing, torch; print(multiprocessing.get_start_method())")
+    assert done.stdout == "spawn\n", done.stderr
