@@ -17,7 +17,7 @@ help:
 	@echo "             PROFILE=smoke|quick|full  DEVICE=auto|mps|cuda|cpu  CHAPTER=02"
 	@echo "make test    lint, unit tests, the chapters on smoke, the site in a real browser"
 	@echo "make lab     open JupyterLab on the chapters"
-	@echo "make bench   benchmarks of the project's own code on this machine"
+	@echo "make bench   measure this machine into results/, then the project's own code"
 	@echo "make env     make the environment alone"
 	@echo "make clean   remove what was built; the environment stays"
 
@@ -35,6 +35,7 @@ lab: env
 	@$(BIN)/jupyter lab --notebook-dir notebooks $(if $(filter 0,$(shell id -u)),--allow-root)
 
 bench: env
+	@$(BIN)/macgpu bench all --profile "$(PROFILE)" --device "$(DEVICE)"
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done
 
 env: $(VENV)/.installed

@@ -31,6 +31,8 @@ from macgpu.measure.timing import EFFORTS, compare_steps, time_step
 from macgpu.models import CASES, NVIDIA, BertClassifier, Case
 
 PARTS = ("ceilings", "models", "beside", "energy", "cpu")
+COMPILED = ("default", "reduce-overhead")
+"""Modes of the compiler that a rival is given; the second one replays CUDA graphs."""
 SHORT = "quick"
 """The profile for the CPU of a GPU's machine."""
 
@@ -66,6 +68,7 @@ class Run:
 
     device: torch.device
     profile: str
+    suites: tuple[str, ...]
     out: Path
     end: float
     cells: tuple[Cell, ...] = ()
@@ -94,7 +97,7 @@ class Run:
     def write(self) -> None:
         record = records.make(
             self.device,
-            ("ceilings", "models", "energy"),
+            self.suites,
             self.profile,
             "maintainer",
             self.cells,
@@ -119,7 +122,7 @@ class Run:
         self.results += suites.measure_energy(case, self.device, self.profile, say)
 
     def measure_beside(self, case: Case) -> None:
-        """The book's most tuned step in turn with the rival's, eager and compiled."""
+        """The book's most tuned step in turn with the rival's, eager and compiled in two ways."""
         code, make = RIVALS[case.name]
         rival = replace(case, make=make)
         batch_size = case.batches[self.profile]
@@ -145,9 +148,11 @@ class Run:
 
 
 def rival_steps(tuned: Options) -> list[tuple[str, Options]]:
-    """The rival at its best: all the book's options, without and with the compiler."""
-    eager = replace(tuned, compiled=None)
-    return [("eager", eager), ("compiled", tuned)] if tuned.compiled else [("eager", eager)]
+    """The rival at its best: all the book's options, without the compiler and in its modes."""
+    steps = [("eager", replace(tuned, compiled=None))]
+    for mode in COMPILED if tuned.compiled else ():
+        steps.append((f"compiled ({mode})", replace(tuned, compiled=mode)))
+    return steps
 
 
 def say(line: str) -> None:
@@ -168,7 +173,8 @@ def main() -> None:
     if device.type != "cuda" and asked.profile != "smoke":
         say("no NVIDIA card here: this benchmark is of one (--profile smoke tries it anyway)")
         return
-    run = Run(device, asked.profile, asked.out, end)
+    suites_asked = tuple(part for part in suites.SUITES if part in asked.parts)
+    run = Run(device, asked.profile, suites_asked, asked.out, end)
     models = [CASES[name] for name in asked.models]
     if "ceilings" in asked.parts:
         run.attempt("ceilings", run.measure_ceilings)
@@ -185,7 +191,7 @@ def main() -> None:
                     lambda case=case: run.measure_beside(case),
                 )
     if "cpu" in asked.parts and device.type != "cpu":
-        cpu = Run(torch.device("cpu"), SHORT, asked.out, end)
+        cpu = Run(torch.device("cpu"), SHORT, ("ceilings", "models"), asked.out, end)
         cpu.attempt("the machine's CPU: ceilings", cpu.measure_ceilings)
         for case in models:
             cpu.attempt(

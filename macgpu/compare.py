@@ -21,6 +21,32 @@ def newest(wanted: Callable[[Record], bool]) -> Record | None:
     return max(filter(wanted, records.read_all()), key=lambda r: r.finished, default=None)
 
 
+def newest_of_each(models: Iterable[str], device_type: str) -> dict[str, Record]:
+    """For each model, the newest record of its training steps on such a device.
+
+    One run need not have held all the models; a model that no run has timed is left out.
+
+    Raises:
+        RecordError: where a record is refused.
+    """
+    found = {
+        model: newest(
+            lambda record, model=model: (
+                record.device.type == device_type
+                and "models" in record.suites
+                and bool(timed_steps(record, model))
+            )
+        )
+        for model in models
+    }
+    return {model: record for model, record in found.items() if record}
+
+
+def captions(kept: dict[str, Record]) -> str:
+    """What stands below a table or figure of these records: each machine and day once."""
+    return " ".join(dict.fromkeys(record.caption for record in kept.values()))
+
+
 def steps(record: Record | None, model: str) -> list[Result]:
     """The book's own training steps of a model, from plain to tuned, failed ones included."""
     return [
@@ -35,26 +61,29 @@ def timed_steps(record: Record | None, model: str) -> list[Result]:
     return [result for result in steps(record, model) if result.timing]
 
 
-def rates(record: Record | None, models: Iterable[str]) -> pd.DataFrame:
-    """Samples per second: a row for each model, a column for each step; a failure in its words."""
+def rates(kept: dict[str, Record]) -> pd.DataFrame:
+    """Samples per second: a row for each model, a column for each step; a failure in its words.
+
+    ``kept`` is a record for each model, as :func:`newest_of_each` gives.
+    """
     return _wide(
         (
             f"{model}, batch {result.label.batch_size}",
             result.label.step,
             f"{result.samples_per_s:,.0f}" if result.timing else result.failure,
         )
-        for model in models
+        for model, record in kept.items()
         for result in steps(record, model)
     )
 
 
-def gains(record: Record | None, models: Iterable[str]) -> pd.DataFrame:
+def gains(kept: dict[str, Record]) -> pd.DataFrame:
     """How many times faster each step is than the timed one before it.
 
     Columns: model, step, gain; the gain is NaN where the interval of the ratio includes 1.
     """
     rows = []
-    for model in models:
+    for model, record in kept.items():
         timed = timed_steps(record, model)
         for before, after in zip(timed, timed[1:], strict=False):
             ratio = ratio_of_timings(before.timing, after.timing)

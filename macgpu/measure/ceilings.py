@@ -14,6 +14,9 @@ from macgpu.measure.timing import Effort, Step, Timing, time_step
 
 MIB = 2**20
 
+TOO_LONG_S = 0.5
+"""A matrix product that is expected to take longer is not tried: it would be run many times."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -69,10 +72,12 @@ def measure(
     """Measure all ceilings of a device, with a line of report for each cell."""
     cells = []
     for dtype in matmul_dtypes(device):
-        for side in sweep.sides:
-            flops = 2 * side**3
-            cells.append(_cell("matmul", dtype, side, flops, 0, device, effort))
-            report(describe(cells[-1]))
+        rate = None
+        for side in sorted(sweep.sides):
+            cell = _matmul(dtype, side, device, effort, rate)
+            rate = cell.flops_per_s
+            cells.append(cell)
+            report(describe(cell))
     for kind, times_moved in (("copy", 2), ("upload", 1)):
         if kind == "upload" and device.type == "cpu":
             continue
@@ -111,6 +116,20 @@ def describe(cell: Cell) -> str:
     if cell.bytes_per_s:
         return f"{what}: {cell.bytes_per_s / 1e9:.3g} GB/s"
     return f"{cell.kind}: {cell.timing.median_s * 1e6:.3g} µs"
+
+
+def _matmul(
+    dtype: str, side: int, device: torch.device, effort: Effort, rate: float | None
+) -> Cell:
+    """A product of square matrices, unless at this rate, the smaller one's, it takes too long.
+
+    Some processors compute bfloat16 products hundreds of times slower than float32.
+    """
+    flops = 2 * side**3
+    if rate and flops / rate > TOO_LONG_S:
+        failure = f"not tried: at the rate of the smaller one it takes {flops / rate:.1f} s"
+        return Cell("matmul", dtype, side, flops, 0, None, failure)
+    return _cell("matmul", dtype, side, flops, 0, device, effort)
 
 
 def _cell(

@@ -19,6 +19,8 @@ Report = Callable[[str], None]
 
 SUITES = ("ceilings", "models", "energy")
 ENERGY_CASE = "resnet50"
+ENERGY_BATCHES = {"smoke": (2,), "quick": (2, 8, 32), "full": (16, 64, 256)}
+"""By profile: the tuned step is measured at each, the plain one at the largest."""
 
 CURVE_WITHIN = {"float32": 0.02, "tf32": 0.02, "bfloat16": 0.10, "float16": 0.10}
 """How far a tuned step's losses may be from the plain step's, by the type it computes in. ResNet-50
@@ -91,17 +93,22 @@ def measure_case(
 def measure_energy(
     case: Case, device: torch.device, profile: str, report: Report = print
 ) -> list[Result]:
-    """Energy of a case's plain step and of its most tuned one, beside one idle baseline.
+    """Energy of a case's plain step, and of its most tuned one at rising batch sizes, beside one
+    idle baseline.
 
     Without a meter, each result says so and nothing is run.
     """
     meter = energy.open_meter(device)
     window_s = energy.WINDOWS[profile]
     idle = energy.measure_idle(device, meter, window_s)
-    rungs = ladder(case, device)
+    *others, tuned = ladder(case, device)
+    batches = ENERGY_BATCHES[profile]
+    steps = [(plain, batches[-1]) for plain in others[:1]] + [(tuned, size) for size in batches]
     results = []
-    for name, options in rungs if len(rungs) == 1 else (rungs[0], rungs[-1]):
-        label = Label(case.name, case.batches[profile], options, name)
+    for (name, options), batch_size in steps:
+        # The compiler gives up on a function that it has compiled for many shapes.
+        torch.compiler.reset()
+        label = Label(case.name, batch_size, options, name)
         results.append(_energy(case, label, device, profile, meter, idle, report))
         report(f"energy of {label}: {_energy_shown(results[-1])}")
     return results

@@ -64,6 +64,27 @@ def timed(seconds):
     return Timing(1, (seconds,), (), seconds, seconds, seconds, seconds)
 
 
+def test_a_product_that_would_take_too_long_is_not_tried(monkeypatch):
+    tried = []
+
+    def cell(kind, dtype, size, flops, moved, device, effort):
+        tried.append((dtype, size))
+        return Cell(kind, dtype, size, flops, moved, timed(1e-3 if dtype == "float32" else 0.1))
+
+    monkeypatch.setattr(ceilings, "_cell", cell)
+    sweep = ceilings.Sweep((512, 256), ())
+    cells = ceilings.measure(CPU, sweep, EFFORTS["smoke"], report=lambda line: None)
+    products = [cell for cell in cells if cell.kind == "matmul"]
+    assert [(dtype, size) for dtype, size in tried if size > 4] == [
+        ("float32", 256),
+        ("float32", 512),
+        ("bfloat16", 256),
+    ], "the next one is eight times the work of 0.1 s"
+    assert [cell.timing is None for cell in products] == [False, False, False, True]
+    assert "0.8 s" in products[-1].failure
+    assert ceilings.peak_flops(cells, "bfloat16") == pytest.approx(2 * 256**3 / 0.1)
+
+
 def test_rates_are_work_over_time_and_bandwidth_is_that_of_the_largest_copy():
     cells = (
         Cell("matmul", "float32", 1000, 2 * 10**9, 0, timed(0.001)),

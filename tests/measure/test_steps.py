@@ -30,6 +30,7 @@ CPU = torch.device("cpu")
                 "channels_last",
                 "fused optimizer",
                 "torch.compile",
+                "CUDA graphs",
             ],
         ),
     ],

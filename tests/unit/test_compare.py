@@ -44,10 +44,27 @@ def test_the_newest_wanted_record_is_taken(tmp_path, monkeypatch):
     assert compare.newest(lambda r: False) is None
 
 
+def test_each_model_comes_from_the_newest_run_that_timed_it(monkeypatch):
+    def run(day, *results, suites=("models",)):
+        made = record(*results, finished=f"2026-01-0{day}T00:00:00+00:00")
+        return replace(made, suites=suites)
+
+    bert = replace(result(0.2), label=replace(result(0.2).label, model="bert-128"))
+    both = run(1, result(0.1), bert)
+    newer = run(2, result(0.05), replace(bert, timing=None, failure="out of memory"))
+    energy_only = run(3, result(0.01), suites=("energy",))
+    monkeypatch.setattr(records, "read_all", lambda: iter([newer, energy_only, both]))
+    found = compare.newest_of_each(["resnet50", "bert-128", "mlp"], "cpu")
+    assert found == {"resnet50": newer, "bert-128": both}
+    assert compare.newest_of_each(["resnet50"], "cuda") == {}
+    assert compare.captions(found) == f"{newer.caption} {both.caption}"
+    assert compare.captions({"resnet50": both, "bert-128": both}) == both.caption
+
+
 def test_no_record_gives_empty_tables():
-    assert compare.rates(None, ["resnet50"]).empty
-    assert compare.gains(None, ["resnet50"]).empty
-    assert compare.gain_table(compare.gains(None, ["resnet50"])).empty
+    assert compare.rates({}).empty
+    assert compare.gains({}).empty
+    assert compare.gain_table(compare.gains({})).empty
     assert compare.energies(None) == []
     assert compare.energy_table([]).empty
 
@@ -56,7 +73,7 @@ def test_rates_are_of_our_own_steps_and_a_failure_keeps_its_words():
     other = result(0.001)
     other = replace(other, label=replace(other.label, code="timm"))
     kept = record(other, result(0.1), result(None, TF32, "tf32", failure="out of memory"))
-    table = compare.rates(kept, ["resnet50", "mlp"])
+    table = compare.rates({"resnet50": kept, "mlp": kept})
     assert table.loc["resnet50, batch 10"].to_dict() == {"float32": "100", "tf32": "out of memory"}
     assert len(table) == 1, "a model without results has no row"
 
@@ -68,7 +85,7 @@ def test_a_gain_is_over_the_last_step_that_was_timed():
         result(0.1, Options(fused=True), "fused optimizer"),
         result(0.1, Options(fused=True, compiled="default"), "torch.compile"),
     )
-    gained = compare.gains(kept, ["resnet50"])
+    gained = compare.gains({"resnet50": kept})
     assert list(gained["step"]) == ["fused optimizer", "torch.compile"]
     assert gained["gain"][0] == pytest.approx(2.0)
     assert gained["gain"].isna()[1], "equal times are no gain"
