@@ -28,7 +28,7 @@ from macgpu.measure.memory import OUT_OF_MEMORY, ran_out
 from macgpu.measure.records import Comparison, Label, Result
 from macgpu.measure.steps import Options, TrainStep, ladder
 from macgpu.measure.timing import EFFORTS, compare_steps, time_step
-from macgpu.models import CASES, NVIDIA, BertClassifier, Case
+from macgpu.models import ARTICLE, CASES, NVIDIA, BertClassifier, Case
 
 PARTS = ("ceilings", "models", "beside", "energy", "cpu")
 COMPILED = ("default", "reduce-overhead")
@@ -194,8 +194,11 @@ def main() -> None:
         cpu = Run(torch.device("cpu"), SHORT, ("ceilings", "models"), asked.out, end)
         cpu.attempt("the machine's CPU: ceilings", cpu.measure_ceilings)
         for case in models:
+            # The card's batch for the small models, so that the two can be compared.
+            batch_size = case.batches[asked.profile if case.name in ARTICLE else SHORT]
+            sized = replace(case, batches={SHORT: batch_size})
             cpu.attempt(
-                f"the machine's CPU: {case.name}", lambda case=case: cpu.measure_model(case)
+                f"the machine's CPU: {case.name}", lambda case=sized: cpu.measure_model(case)
             )
     for path in sorted(asked.out.glob("*.json")):
         say(str(path))

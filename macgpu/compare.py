@@ -100,6 +100,31 @@ def gain_table(gained: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def rivals(device_type: str) -> pd.DataFrame:
+    """Other people's steps beside the book's most tuned one, of each model from its newest run.
+
+    Columns: model, code, step, the other's time over the book's with its interval, and what that
+    makes of the other (``"faster"``, ``"slower"`` or no difference shown).
+    """
+    newest_run: dict[str, Record] = {}
+    for record in sorted(records.read_all(), key=lambda record: record.finished):
+        if record.device.type == device_type:
+            newest_run.update((comparison.a.model, record) for comparison in record.comparisons)
+    return pd.DataFrame(
+        {
+            "model": f"{model}, batch {pair.a.batch_size}",
+            "code": pair.a.code,
+            "step": pair.a.step,
+            "its time / the book's": pair.ratio.median,
+            "interval": f"{pair.ratio.low:.3f} to {pair.ratio.high:.3f}",
+            "it is": pair.ratio.verdict,
+        }
+        for model, record in newest_run.items()
+        for pair in record.comparisons
+        if pair.a.model == model
+    )
+
+
 def utilisation(result: Result, record: Record) -> float | None:
     """Model FLOPs utilisation against the record's own peak of the step's data type, from 0 to 1.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from macgpu.measure.flops import Work
-from macgpu.measure.records import Label, Record
+from macgpu.measure.records import Label, Record, Result
 from macgpu.measure.timing import Ratio, Timing, ratio_of_timings
 
 ARTICLE = Path(__file__).resolve().parent.parent / "data" / "m2-article"
@@ -31,18 +31,30 @@ class Speedup:
 
 @dataclass(frozen=True)
 class Pair:
-    """The record of an accelerator with that of the CPU of the same machine."""
+    """The records of an accelerator with those of the CPU of the same machine, oldest first.
 
-    cpu: Record
-    accelerator: Record
+    A machine may have several of each, since one run need not hold all the models.
+    """
+
+    cpu: tuple[Record, ...]
+    accelerator: tuple[Record, ...]
+
+    @property
+    def name(self) -> str:
+        """The accelerator's."""
+        return self.accelerator[-1].device.name
+
+    @property
+    def caption(self) -> str:
+        return self.accelerator[-1].caption
 
     def speedups(self) -> list[Speedup]:
         """Of every step that both have timed with the same model, batch and options."""
-        on_cpu = {str(r.label): r for r in self.cpu.results if r.timing is not None}
+        on_cpu, on_accelerator = _newest_timed(self.cpu), _newest_timed(self.accelerator)
         return [
-            speedup(result.label, result.work, on_cpu[str(result.label)].timing, result.timing)
-            for result in self.accelerator.results
-            if result.timing is not None and result.work and str(result.label) in on_cpu
+            speedup(result.label, result.work, on_cpu[label].timing, result.timing)
+            for label, result in on_accelerator.items()
+            if result.work and label in on_cpu
         ]
 
 
@@ -68,19 +80,16 @@ def speedup(label: Label, work: Work, cpu: Timing, accelerator: Timing) -> Speed
 
 
 def pairs(recorded: Iterable[Record]) -> list[Pair]:
-    """Accelerators whose own machine's CPU was recorded too, and with the same torch.
-
-    Of several records of one device and torch, the latest that has models counts.
-    """
-    latest: dict[tuple, Record] = {}
+    """Accelerators whose own machine's CPU was recorded too, with the same torch."""
+    found: dict[tuple, dict[str, list[Record]]] = {}
     for record in sorted(recorded, key=lambda record: record.finished):
-        if "models" in record.suites:
-            key = (_machine(record), record.software["torch"], record.device.type)
-            latest[key] = record
+        devices = found.setdefault((_machine(record), record.software["torch"]), {})
+        devices.setdefault(record.device.type, []).append(record)
     return [
-        Pair(latest[machine, torch, "cpu"], record)
-        for (machine, torch, device), record in latest.items()
-        if device != "cpu" and (machine, torch, "cpu") in latest
+        Pair(tuple(devices["cpu"]), tuple(accelerator))
+        for devices in found.values()
+        for device, accelerator in devices.items()
+        if device != "cpu" and "cpu" in devices
     ]
 
 
@@ -91,6 +100,16 @@ def article(folder: Path = ARTICLE) -> list[Reported]:
             Reported(**{**row, "cpu_s": float(row["cpu_s"]), "mps_s": float(row["mps_s"])})
             for row in csv.DictReader(file)
         ]
+
+
+def _newest_timed(kept: tuple[Record, ...]) -> dict[str, Result]:
+    """The timed steps by their label; of several with one label, the newest."""
+    return {
+        str(result.label): result
+        for record in kept
+        for result in record.results
+        if result.timing is not None and result.energy is None
+    }
 
 
 def _machine(record: Record) -> tuple:

@@ -10,12 +10,13 @@ import torch
 from macgpu.device import synchronize
 from macgpu.measure.memory import OUT_OF_MEMORY, ran_out
 from macgpu.measure.steps import set_tf32
-from macgpu.measure.timing import Effort, Step, Timing, time_step
+from macgpu.measure.timing import Effort, Step, Timing, time_block, time_step
 
 MIB = 2**20
 
 TOO_LONG_S = 0.5
-"""A matrix product that is expected to take longer is not tried: it would be run many times."""
+"""A step that takes longer is not timed: it would be run dozens of times. Some processors compute
+bfloat16 products hundreds of times slower than float32."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,10 @@ def measure(
     """Measure all ceilings of a device, with a line of report for each cell."""
     cells = []
     for dtype in matmul_dtypes(device):
-        rate = None
-        for side in sorted(sweep.sides):
-            cell = _matmul(dtype, side, device, effort, rate)
-            rate = cell.flops_per_s
-            cells.append(cell)
-            report(describe(cell))
+        for side in sweep.sides:
+            flops = 2 * side**3
+            cells.append(_cell("matmul", dtype, side, flops, 0, device, effort))
+            report(describe(cells[-1]))
     for kind, times_moved in (("copy", 2), ("upload", 1)):
         if kind == "upload" and device.type == "cpu":
             continue
@@ -118,20 +117,6 @@ def describe(cell: Cell) -> str:
     return f"{cell.kind}: {cell.timing.median_s * 1e6:.3g} µs"
 
 
-def _matmul(
-    dtype: str, side: int, device: torch.device, effort: Effort, rate: float | None
-) -> Cell:
-    """A product of square matrices, unless at this rate, the smaller one's, it takes too long.
-
-    Some processors compute bfloat16 products hundreds of times slower than float32.
-    """
-    flops = 2 * side**3
-    if rate and flops / rate > TOO_LONG_S:
-        failure = f"not tried: at the rate of the smaller one it takes {flops / rate:.1f} s"
-        return Cell("matmul", dtype, side, flops, 0, None, failure)
-    return _cell("matmul", dtype, side, flops, 0, device, effort)
-
-
 def _cell(
     kind: str,
     dtype: str,
@@ -144,7 +129,13 @@ def _cell(
     timing, failure = None, None
     set_tf32(dtype == "tf32")
     try:
-        timing = time_step(_step(kind, dtype, size, device), device, effort)
+        step = _step(kind, dtype, size, device)
+        # The second call tells: the first may load a library.
+        first_call_s, second_s = (time_block(step, 1, device) for _ in range(2))
+        if second_s > TOO_LONG_S:
+            failure = f"not timed: one step takes {second_s:.1f} s"
+        else:
+            timing = time_step(step, device, effort, first_call_s)
     except (RuntimeError, MemoryError) as error:
         if not ran_out(error, device):
             raise

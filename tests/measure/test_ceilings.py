@@ -1,11 +1,14 @@
 """Ceilings, memory: what cannot be measured says so, and the sweep goes on."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from macgpu.measure import ceilings, memory
 from macgpu.measure.ceilings import Cell, Sweep
-from macgpu.measure.timing import EFFORTS, Timing
+from macgpu.measure.timing import EFFORTS, Timing, time_block
+from tests.measure import simulated
 
 CPU = torch.device("cpu")
 SMOKE = EFFORTS["smoke"]
@@ -64,25 +67,20 @@ def timed(seconds):
     return Timing(1, (seconds,), (), seconds, seconds, seconds, seconds)
 
 
-def test_a_product_that_would_take_too_long_is_not_tried(monkeypatch):
-    tried = []
+def test_a_step_that_takes_too_long_is_not_timed_and_the_sweep_goes_on(monkeypatch):
+    clock = simulated.Clock()
+    slow = clock.step(lambda call: 2.0 if call < 2 else pytest.fail("timed all the same"))
 
-    def cell(kind, dtype, size, flops, moved, device, effort):
-        tried.append((dtype, size))
-        return Cell(kind, dtype, size, flops, moved, timed(1e-3 if dtype == "float32" else 0.1))
+    def step(kind, dtype, size, device):
+        return slow if (dtype, size) == ("bfloat16", 32) else lambda: None
 
-    monkeypatch.setattr(ceilings, "_cell", cell)
-    sweep = ceilings.Sweep((512, 256), ())
-    cells = ceilings.measure(CPU, sweep, EFFORTS["smoke"], report=lambda line: None)
-    products = [cell for cell in cells if cell.kind == "matmul"]
-    assert [(dtype, size) for dtype, size in tried if size > 4] == [
-        ("float32", 256),
-        ("float32", 512),
-        ("bfloat16", 256),
-    ], "the next one is eight times the work of 0.1 s"
-    assert [cell.timing is None for cell in products] == [False, False, False, True]
-    assert "0.8 s" in products[-1].failure
-    assert ceilings.peak_flops(cells, "bfloat16") == pytest.approx(2 * 256**3 / 0.1)
+    monkeypatch.setattr(ceilings, "_step", step)
+    monkeypatch.setattr(ceilings, "time_block", partial(time_block, clock=clock))
+    cells = ceilings.measure(CPU, SWEEP, SMOKE, lambda line: None)
+    (untimed,) = (cell for cell in cells if cell.timing is None)
+    assert (untimed.dtype, untimed.size) == ("bfloat16", 32)
+    assert untimed.failure == "not timed: one step takes 2.0 s"
+    assert cells[-1].kind == "round trip"
 
 
 def test_rates_are_work_over_time_and_bandwidth_is_that_of_the_largest_copy():

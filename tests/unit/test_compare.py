@@ -10,9 +10,9 @@ from macgpu.measure import records
 from macgpu.measure.ceilings import Cell
 from macgpu.measure.energy import Energy
 from macgpu.measure.flops import Work
-from macgpu.measure.records import Label, Result
+from macgpu.measure.records import Comparison, Label, Result
 from macgpu.measure.steps import Options
-from macgpu.measure.timing import summarise
+from macgpu.measure.timing import ratio_of_pairs, summarise
 
 PLAIN, TF32 = Options(), Options(tf32=True)
 
@@ -59,6 +59,28 @@ def test_each_model_comes_from_the_newest_run_that_timed_it(monkeypatch):
     assert compare.newest_of_each(["resnet50"], "cuda") == {}
     assert compare.captions(found) == f"{newer.caption} {both.caption}"
     assert compare.captions({"resnet50": both, "bert-128": both}) == both.caption
+
+
+def test_other_peoples_steps_come_from_the_newest_run_of_their_model(monkeypatch):
+    def pair(ratio, step):
+        other = replace(result(0.1).label, code="timm", step=step)
+        return Comparison(other, result(0.1).label, ratio_of_pairs([ratio] * 60))
+
+    old = replace(record(), comparisons=(pair(0.9, "compiled"), pair(2.0, "eager")))
+    new = record(finished="2026-01-02T00:00:00+00:00")
+    new = replace(new, comparisons=(pair(1.25, "CUDA graphs"),))
+    elsewhere = replace(new, device=replace(new.device, type="cuda"))
+    monkeypatch.setattr(records, "read_all", lambda: iter([new, elsewhere, old]))
+    (row,) = compare.rivals("cpu").to_dict("records")
+    assert row == {
+        "model": "resnet50, batch 10",
+        "code": "timm",
+        "step": "CUDA graphs",
+        "its time / the book's": 1.25,
+        "interval": "1.250 to 1.250",
+        "it is": "slower",
+    }
+    assert compare.rivals("mps").empty
 
 
 def test_no_record_gives_empty_tables():
