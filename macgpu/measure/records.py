@@ -27,6 +27,7 @@ from macgpu.measure.flops import Floor, Work
 from macgpu.measure.parity import Parity
 from macgpu.measure.steps import Options
 from macgpu.measure.timing import Ratio, Timing
+from macgpu.parallel.scaling import Scaling
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 """Where the book keeps its records."""
@@ -116,6 +117,8 @@ class Record:
     ceilings: tuple[Cell, ...] = ()
     results: tuple[Result, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
+    scaling: Scaling | None = None
+    """Of a model split over several devices of this kind."""
 
     @property
     def caption(self) -> str:
@@ -147,6 +150,7 @@ def make(
     ceilings: tuple[Cell, ...] = (),
     results: tuple[Result, ...] = (),
     comparisons: tuple[Comparison, ...] = (),
+    scaling: Scaling | None = None,
 ) -> Record:
     """A record of what was measured on this machine, dated now."""
     return Record(
@@ -162,6 +166,7 @@ def make(
         ceilings=ceilings,
         results=results,
         comparisons=comparisons,
+        scaling=scaling,
     )
 
 
@@ -263,6 +268,19 @@ def _medians(record: Record) -> Iterator[tuple[str, Sequence[float], float]]:
     for number, comparison in enumerate(record.comparisons):
         ratio = comparison.ratio
         yield f"comparisons.{number}.ratio.median", ratio.pairs, ratio.median
+    for field, timing in _scaling_timings(record.scaling):
+        samples = [block / timing.steps_per_block for block in timing.block_seconds]
+        yield f"{field}.timing.median_s", samples, timing.median_s
+    for number, speedup in enumerate(record.scaling.speedups if record.scaling else ()):
+        ratio = speedup.ratio
+        yield f"scaling.speedups.{number}.ratio.median", ratio.pairs, ratio.median
+
+
+def _scaling_timings(scaling: Scaling | None) -> Iterator[tuple[str, Timing]]:
+    for part in ("collectives", "steps") if scaling else ():
+        for number, entry in enumerate(getattr(scaling, part)):
+            if entry.timing is not None:
+                yield f"scaling.{part}.{number}", entry.timing
 
 
 def _software(device: torch.device) -> dict[str, str]:

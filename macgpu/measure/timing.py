@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -168,6 +168,32 @@ def compare_steps(
             seconds[side] = block / counts[side]
         pairs.append(seconds[0] / seconds[1])
     return ratio_of_pairs(pairs)
+
+
+def time_in_turn(
+    steps: Sequence[Step],
+    device: torch.device,
+    effort: Effort,
+    seed: int = 0,
+    clock: Clock = time.perf_counter,
+) -> list[Timing]:
+    """Time several steps whose blocks take turns, in another order each round.
+
+    Whatever slows the machine down for a while so slows all of them.
+    """
+    firsts = [time_block(step, 1, device, clock) for step in steps]
+    warm_ups = [_warm_up(step, device, effort, clock) for step in steps]
+    blocks: list[list[float]] = [[] for _ in steps]
+    order = list(range(len(steps)))
+    rng = random.Random(seed)
+    for _ in range(effort.blocks):
+        rng.shuffle(order)
+        for i in order:
+            blocks[i].append(time_block(steps[i], warm_ups[i][0], device, clock))
+    return [
+        summarise(measured, count, first, warm_up, warm)
+        for measured, first, (count, warm_up, warm) in zip(blocks, firsts, warm_ups, strict=True)
+    ]
 
 
 def time_block(
