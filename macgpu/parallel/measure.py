@@ -88,15 +88,14 @@ class Groups:
         return dist.new_group(members, timeout=timeout, backend="nccl", pg_options=options)
 
 
-def make_block(case: Case, split: Split, device: torch.device) -> Block:
-    """A rank's part of the case's block, without biases, as in current language models."""
+def make_block(case: Case, split: Split, device: torch.device, bias: bool = False) -> Block:
+    """A rank's part of the case's block; without biases, as in current language models."""
     dtype = getattr(torch, case.dtype)
     if case.block == "mlp":
-        return MLP(case.width, split=split, device=device, dtype=dtype)
+        return MLP(case.width, bias, split, device=device, dtype=dtype)
     heads = max(LEAST_HEADS, case.width // HEAD_WIDTH)
-    return Attention(
-        case.width, heads, case.tokens // SEQUENCES, split=split, device=device, dtype=dtype
-    )
+    sequence = case.tokens // SEQUENCES
+    return Attention(case.width, heads, sequence, bias, split, device=device, dtype=dtype)
 
 
 @dataclass
@@ -150,7 +149,7 @@ def exactness(
     """
     ranks = groups.ranks
     case = Case(block, width, tokens, "float64", degree)
-    whole = make_block(case, WHOLE, ranks.device)
+    whole = make_block(case, WHOLE, ranks.device, bias=True)
     expected = BlockStep(whole, *inputs(case, WHOLE, ranks.device))()
     found = []
     for way in ways:
@@ -176,22 +175,44 @@ def _differences(
     device: torch.device,
 ) -> list[float]:
     """Of this rank's output, input gradient and weight gradients from its part of the whole's."""
-    block = make_block(case, split, device)
+    block = make_block(case, split, device, bias=True)
     if way is None:
         block = plan.adopt(block, DeviceMesh.from_group(split.group, device.type))
     out, x_gradient, *gradients = BlockStep(block, *inputs(case, split, device))()
-    *inner, outer = (getattr(one, "to_local", lambda one=one: one)() for one in gradients)
-    got = [out, x_gradient, torch.cat(inner), outer]
+    names = [name for name, _ in block.named_parameters()]
+    got = [out, x_gradient, *_by_place(names, gradients)]
 
+    def mine(whole: torch.Tensor, dim: int = 0) -> torch.Tensor:
+        kept = part(whole.shape[dim], split.degree, split.rank)
+        return whole[kept] if dim == 0 else whole[:, kept]
+
+    pieces = 3 if case.block == "attention" else 1
+    inner, outer, inner_bias, outer_bias = expected[2:]
     tokens = slice(None)
     if split.way.sequence:
         tokens = part(case.tokens, split.degree, split.rank)
-    pieces = 3 if case.block == "attention" else 1
-    rows = [one[part(one.shape[0], split.degree, split.rank)] for one in expected[2].chunk(pieces)]
-    columns = expected[3][:, part(expected[3].shape[1], split.degree, split.rank)]
-    wanted = [expected[0][tokens], expected[1][tokens], torch.cat(rows), columns]
+    wanted = [
+        expected[0][tokens],
+        expected[1][tokens],
+        torch.cat([mine(one) for one in inner.chunk(pieces)]),
+        mine(outer, dim=1),
+        torch.cat([mine(one) for one in inner_bias.chunk(pieces)]),
+        outer_bias,
+    ]
     apart = [float((one - other).abs().max()) for one, other in zip(got, wanted, strict=True)]
     return [apart[0], apart[1], max(apart[2:])]
+
+
+def _by_place(names: list[str], gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+    """A block's gradients as inner weight, outer weight, inner bias, outer bias.
+
+    The engine's attention has three inner layers, which are joined.
+    """
+    places: dict[tuple[bool, bool], list[torch.Tensor]] = {}
+    for name, gradient in zip(names, gradients, strict=True):
+        local = getattr(gradient, "to_local", lambda gradient=gradient: gradient)()
+        places.setdefault((name.endswith("bias"), name.startswith("outer")), []).append(local)
+    return [torch.cat(places[place]) for place in sorted(places)]
 
 
 def footprints(case: Case, ways: Iterable[Way], groups: Groups) -> list[Footprint]:
