@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -10,12 +12,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
-from macgpu.parallel.ranks import MULTICAST_OFF
+from macgpu.errors import BookError
+from macgpu.parallel.checks import require, require_port
+from macgpu.parallel.network import LOCAL, MULTICAST_OFF, through
 
-LOCAL = "127.0.0.1"
+PROGRAM = "macgpu.parallel.run"
+WIDTH, HEADS = 32, 8
+"""What the program takes where nothing else is asked for."""
 GRACE_S = 10
 """For torchrun to end its processes when asked to, before they are killed."""
 
@@ -30,6 +37,69 @@ class Outcome:
     """Of all processes, as it came."""
     seconds: float
     timed_out: bool
+
+
+def start(
+    task: str,
+    ranks: int,
+    work: Path,
+    device: str = "cpu",
+    degree: int | None = None,
+    port: int | None = None,
+    limit_s: float = 120,
+    report: Callable[[str], None] | None = print,
+    **options: object,
+) -> dict:
+    """Run a task of the book's program in so many processes; what its first rank wrote.
+
+    Args:
+        work: the folder for the result's file.
+        degree: over how many ranks to split; all of them unless given.
+        port: where the ranks meet; a free one unless given.
+        limit_s: after which everything is ended.
+        options: of the program, such as ``steps=20`` for ``--steps 20``.
+
+    Raises:
+        BookError: where the input is bad (nothing is started then), or the run failed or was too
+            slow (all its processes are ended then); the message is the program's own line.
+    """
+    sides = {"width": options.get("width", WIDTH), "heads": options.get("heads", HEADS)}
+    require(device, ranks, degree or ranks, sides)
+    if port is not None:
+        require_port(LOCAL, port)
+    result = Path(work) / f"{task}.json"
+    result.unlink(missing_ok=True)
+    program = ["-m", PROGRAM, task, "--json", str(result), "--device", device]
+    program += as_flags(options)
+    if report:
+        report(f"$ python -m torch.distributed.run --nproc-per-node {ranks} {shlex.join(program)}")
+    outcome = torchrun(program, ranks, limit_s, port, report=report)
+    if outcome.timed_out:
+        raise BookError(f"{task} was ended after {limit_s:.0f} s")
+    if outcome.status:
+        raise BookError(reason(outcome))
+    return json.loads(result.read_text(encoding="utf-8"))
+
+
+def as_flags(options: dict[str, object]) -> list[str]:
+    """``{"steps": 20, "resume": True, "widths": [64]}`` as arguments of a command."""
+    flags = []
+    for name, value in options.items():
+        if value is False or value is None:
+            continue
+        flags.append(f"--{name.replace('_', '-')}")
+        if isinstance(value, (list, tuple)):
+            flags += map(str, value)
+        elif value is not True:
+            flags.append(str(value))
+    return flags
+
+
+def reason(outcome: Outcome) -> str:
+    """The program's own line about what went wrong, or the last one of the output."""
+    lines = [line for line in outcome.output.splitlines() if line.strip()]
+    own = [line.partition("macgpu: ")[2] for line in lines if "macgpu: " in line]
+    return (own or lines[-1:] or [f"status {outcome.status}"])[0]
 
 
 def torchrun(
@@ -51,10 +121,31 @@ def torchrun(
     """
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
     command += ["--master-addr", LOCAL, "--master-port", str(port or free_port()), *program]
-    environment = {**os.environ, **MULTICAST_OFF, **local_network(), **(variables or {})}
-    # torchrun sets it to 1 and warns where it is not set.
+    environment = {**os.environ, **MULTICAST_OFF, **through(LOCAL), **(variables or {})}
+    # torchrun sets the first to 1 and warns where it is not set. Processes that share the cores
+    # must sleep while they wait, not spin.
     environment.setdefault("OMP_NUM_THREADS", "1")
+    environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     return run(command, timeout_s, environment, report)
+
+
+def host_command(
+    program: Sequence[str], hosts: int, meeting: str, address: str, ranks: int = 1
+) -> list[str]:
+    """One host's share of a run over several: each host starts the same, with its own address.
+
+    Args:
+        meeting: ``"address:port"`` of the host where all meet, which every host can reach.
+        address: of this host, by which the others reach it.
+        ranks: processes on each host.
+    """
+    return [
+        *(sys.executable, "-m", "torch.distributed.run"),
+        *("--nnodes", str(hosts), "--nproc-per-node", str(ranks)),
+        *("--rdzv-backend", "c10d", "--rdzv-endpoint", meeting, "--rdzv-id", "book"),
+        *("--local-addr", address),
+        *program,
+    ]
 
 
 def run(
@@ -116,15 +207,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((LOCAL, 0))
         return probe.getsockname()[1]
-
-
-def local_network() -> dict[str, str]:
-    """Variables that keep gloo and NCCL on this machine's loopback interface.
-
-    Else they look this machine's own name up, which fails on machines without a network, and on
-    Macs with some routers.
-    """
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(address.address == LOCAL for address in addresses):
-            return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": name}
-    return {}

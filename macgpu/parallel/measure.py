@@ -114,7 +114,7 @@ class BlockStep:
             torch._C._set_sm_carveout_experimental(self.carve_out or None)
         out = self.block(self.x)
         # The engine's result may still be on its way; a network's next layer would wait for it.
-        getattr(out, "wait", _nothing)()
+        getattr(out, "wait", nothing)()
         return [
             out.detach(),
             *torch.autograd.grad(out, [self.x, *self.block.parameters()], self.upstream),
@@ -252,7 +252,7 @@ def collectives(
             if ctas and size < 1 << 22:
                 continue
             split = groups.split(degree, ctas=ctas)
-            step = _nothing
+            step = nothing
             if split:
                 tensor = torch.zeros(size // dtype.itemsize, dtype=dtype, device=ranks.device)
                 step = _all_reduce(tensor, split.group)
@@ -286,12 +286,12 @@ def sweep(
     ranks, device = groups.ranks, groups.ranks.device
     whole_case = replace(case, degree=1)
     entries: list[tuple[Case, Setting, Callable[[], object]]] = []
-    whole: Callable[[], object] = _nothing
+    whole: Callable[[], object] = nothing
     libraries = ("default", "cublaslt") if device.type == "cuda" else ("default",)
     if ranks.first:
         whole = BlockStep(make_block(whole_case, WHOLE, device), *inputs(case, WHOLE, device))
     for blas in libraries:
-        step = replace(whole, blas=blas) if ranks.first else _nothing
+        step = replace(whole, blas=blas) if ranks.first else nothing
         entries.append((whole_case, Setting(UNSPLIT, blas=blas), step))
 
     split = groups.split(case.degree)
@@ -300,7 +300,7 @@ def sweep(
     drawn: dict[bool, tuple[torch.Tensor, torch.Tensor]] = {}
     kept, results = list(entries), []
     for setting, way in settings(groups, fused):
-        step, difference, failure = _nothing, None, None
+        step, difference, failure = nothing, None, None
         try:
             if split:
                 step = _split_step(case, block, setting, way, groups, drawn)
@@ -393,7 +393,7 @@ def _all_reduce(tensor: torch.Tensor, group: dist.ProcessGroup) -> Callable[[], 
     return lambda: dist.all_reduce(tensor, group=group)
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """What a rank does while others work: it waits at the clock."""
 
 

@@ -12,13 +12,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-MULTICAST_OFF = {
-    "NCCL_NVLS_ENABLE": "0",
-    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-    "NVSHMEM_DISABLE_NVLS": "1",
-}
-"""NVLink multicast is left off: a program that fails while it is in use can harm its neighbours on
-a shared host."""
+from macgpu.parallel.network import MULTICAST_OFF
 
 
 @dataclass(frozen=True)
