@@ -107,7 +107,6 @@ def torchrun(
     ranks: int,
     timeout_s: float,
     port: int | None = None,
-    variables: dict[str, str] | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Outcome:
     """Run a program in so many processes of this machine, by PyTorch's own starter.
@@ -116,17 +115,11 @@ def torchrun(
         program: what follows torchrun's own options, such as ``["-m", "package.module", "--x"]``.
         timeout_s: after which all processes are ended.
         port: where they meet; ``None`` takes a free one.
-        variables: of the environment, beside this process's own.
         report: called with each line of output as it comes.
     """
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
     command += ["--master-addr", LOCAL, "--master-port", str(port or free_port()), *program]
-    environment = {**os.environ, **MULTICAST_OFF, **through(LOCAL), **(variables or {})}
-    # torchrun sets the first to 1 and warns where it is not set. Processes that share the cores
-    # must sleep while they wait, not spin.
-    environment.setdefault("OMP_NUM_THREADS", "1")
-    environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    return run(command, timeout_s, environment, report)
+    return run(command, timeout_s, environment(through(LOCAL)), report)
 
 
 def host_command(
@@ -139,26 +132,48 @@ def host_command(
         address: of this host, by which the others reach it.
         ranks: processes on each host.
     """
+    # torchrun tells by the machine's own name, which need not be the one that others use.
+    is_host = meeting.rpartition(":")[0] == address
     return [
         *(sys.executable, "-m", "torch.distributed.run"),
         *("--nnodes", str(hosts), "--nproc-per-node", str(ranks)),
         *("--rdzv-backend", "c10d", "--rdzv-endpoint", meeting, "--rdzv-id", "book"),
-        *("--local-addr", address),
+        *("--local-addr", address, "--rdzv-conf", f"is_host={int(is_host)}"),
         *program,
     ]
+
+
+def run_host(
+    command: Sequence[str],
+    address: str = LOCAL,
+    limit_s: float = 120,
+    report: Callable[[str], None] | None = None,
+) -> Outcome:
+    """Run what :func:`host_command` gives, on the network interface of this host's address."""
+    return run(command, limit_s, environment(through(address)), report)
+
+
+def environment(variables: dict[str, str]) -> dict[str, str]:
+    """This process's own, with what several processes on one machine need, and ``variables``."""
+    found = {**os.environ, **MULTICAST_OFF, **variables}
+    # torchrun sets the first to 1 and warns where it is not set. Processes that share the cores
+    # must sleep while they wait, not spin.
+    found.setdefault("OMP_NUM_THREADS", "1")
+    found.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    return found
 
 
 def run(
     command: Sequence[str],
     timeout_s: float,
-    environment: dict[str, str],
+    variables: dict[str, str],
     report: Callable[[str], None] | None = None,
 ) -> Outcome:
     """Run a command and end it with all that it has started, at the latest after ``timeout_s``."""
     start = time.monotonic()
     process = subprocess.Popen(
         command,
-        env=environment,
+        env=variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 
 import psutil
@@ -39,11 +40,13 @@ def main() -> None:
         if rank == 0:
             print(f"macgpu: {error}", file=sys.stderr, flush=True)
         sys.exit(BAD_INPUT)
-    except RuntimeError as error:
-        # Among them a rank that is gone, which gloo reports as a connection that was closed.
-        print(
-            f"macgpu: rank {rank} failed: {str(error).splitlines()[0]}", file=sys.stderr, flush=True
-        )
+    except Exception as error:
+        # A rank that is gone is a RuntimeError of gloo's, about a connection that was closed; of
+        # anything else the reader of the output may want the place.
+        if not isinstance(error, RuntimeError):
+            traceback.print_exc()
+        first_line = (str(error) or type(error).__name__).splitlines()[0]
+        print(f"macgpu: rank {rank} failed: {first_line}", file=sys.stderr, flush=True)
         # Without leaving the group: the other ranks may never come to meet.
         os._exit(FAILED)
     if rank == 0:

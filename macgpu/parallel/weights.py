@@ -34,9 +34,9 @@ def draw(
     height = max(1, PIECE // columns)
     for top in range(0, rows, height):
         bottom = min(rows, top + height)
-        piece = torch.randn(
-            bottom - top, columns, generator=generator, device=device, dtype=dtype
-        ).mul_(columns**-0.5)
+        # Drawn in one type, so that a seed gives the same numbers in all of them.
+        piece = torch.randn(bottom - top, columns, generator=generator, device=device)
+        piece = piece.mul_(columns**-0.5).to(dtype)
         if dim == 1:
             weight[top:bottom] = piece[:, mine]
             continue
