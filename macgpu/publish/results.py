@@ -8,7 +8,7 @@ from pathlib import Path
 from macgpu.errors import BookError
 from macgpu.measure import records
 from macgpu.measure.ceilings import bandwidth, peak_flops
-from macgpu.measure.records import Record, RecordError, Result
+from macgpu.measure.records import Comparison, Label, Record, RecordError, Result
 
 EMPTY = "There is no record yet.\n"
 
@@ -50,6 +50,9 @@ def _section(record: Record) -> str:
     if timed:
         heading = ("Training step", "Batch", "Samples/s", "Time of a step", "Peak memory")
         parts.append(_table(heading, map(_timed_row, timed)))
+    if record.comparisons:
+        heading = ("In one run, in turn", "Beside", "Its time over the other's", "Verdict")
+        parts.append(_table(heading, map(_comparison_row, record.comparisons)))
     energies = [result for result in record.results if result.energy is not None]
     if energies:
         heading = ("Energy of", "Batch", "Gross", "Net", "Idle", "Meter")
@@ -61,13 +64,21 @@ def _table(heading: tuple[str, ...], rows: Iterable[str]) -> str:
     return "\n".join([f"| {' | '.join(heading)} |", "|" + "---|" * len(heading), *rows])
 
 
-def _name(result: Result) -> str:
-    code = "" if result.label.code == "macgpu" else f"{result.label.code}'s "
-    return f"{code}{result.label.model}, {result.label.options}"
+def _name(label: Label) -> str:
+    code = "" if label.code == "macgpu" else f"{label.code}'s "
+    return f"{code}{label.model}, {label.options}"
+
+
+def _comparison_row(comparison: Comparison) -> str:
+    ratio = comparison.ratio
+    return (
+        f"| {_name(comparison.a)} | {_name(comparison.b)} "
+        f"| {ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] | {ratio.verdict} |"
+    )
 
 
 def _timed_row(result: Result) -> str:
-    start = f"| {_name(result)} | {result.label.batch_size} |"
+    start = f"| {_name(result.label)} | {result.label.batch_size} |"
     if result.timing is None:
         return f"{start} not timed: {_cell(result.failure)} | – | – |"
     memory = result.peak_memory_bytes
@@ -77,7 +88,7 @@ def _timed_row(result: Result) -> str:
 
 def _energy_row(result: Result) -> str:
     measured = result.energy
-    start = f"| {_name(result)} | {result.label.batch_size} |"
+    start = f"| {_name(result.label)} | {result.label.batch_size} |"
     if measured.reason or measured.gross_j_per_sample is None:
         return f"{start} not measured: {_cell(measured.reason)} | – | – | – |"
     return (

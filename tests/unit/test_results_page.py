@@ -8,9 +8,9 @@ import torch
 from macgpu.errors import BookError
 from macgpu.measure import records
 from macgpu.measure.energy import Energy
-from macgpu.measure.records import Label, Result
+from macgpu.measure.records import Comparison, Label, Result
 from macgpu.measure.steps import Options
-from macgpu.measure.timing import summarise
+from macgpu.measure.timing import ratio_of_pairs, summarise
 from macgpu.publish.results import results_tables
 
 
@@ -20,8 +20,10 @@ def a_result(**changes):
     return replace(Result(label, timing, None, None, None, None, None), **changes)
 
 
-def write(folder, *results):
-    record = records.make(torch.device("cpu"), ("models",), "smoke", results=results)
+def write(folder, *results, comparisons=()):
+    record = records.make(
+        torch.device("cpu"), ("models",), "smoke", results=results, comparisons=comparisons
+    )
     return records.write(record, folder)
 
 
@@ -57,6 +59,18 @@ def test_a_step_is_shown_as_a_rate(tmp_path):
         "320.0",
         "100 ms [100, 100]",
         "1.00 GiB",
+    ]
+
+
+def test_other_peoples_step_stands_beside_the_books(tmp_path):
+    ours = a_result().label
+    theirs = replace(ours, code="timm")
+    ratio = ratio_of_pairs([1.25] * 60)
+    write(tmp_path, comparisons=(Comparison(theirs, ours, ratio),))
+    assert row(results_tables(tmp_path), "| timm's resnet50, float32")[1:] == [
+        "resnet50, float32",
+        "1.250 [1.250, 1.250]",
+        "slower",
     ]
 
 
