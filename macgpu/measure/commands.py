@@ -58,6 +58,7 @@ def list_records(folder: Folder = Path("results")) -> None:
             f"{path.name}: {record.device.name}, {record.profile}, {record.finished[:10]}, "
             f"{record.provenance}; {len(record.ceilings)} ceilings, "
             f"{timed} of {len(record.results)} cases timed"
+            + (f"; blocks split over {record.scaling.ranks}" if record.scaling else "")
         )
 
 

@@ -123,22 +123,22 @@ def torchrun(
 
 
 def host_command(
-    program: Sequence[str], hosts: int, meeting: str, address: str, ranks: int = 1
+    program: Sequence[str], hosts: int, meeting: str, address: str, first: bool, ranks: int = 1
 ) -> list[str]:
     """One host's share of a run over several: each host starts the same, with its own address.
 
     Args:
         meeting: ``"address:port"`` of the host where all meet, which every host can reach.
         address: of this host, by which the others reach it.
+        first: whether this is the host where they meet. torchrun would tell by the machine's own
+            name, which need not be the one that the others use.
         ranks: processes on each host.
     """
-    # torchrun tells by the machine's own name, which need not be the one that others use.
-    is_host = meeting.rpartition(":")[0] == address
     return [
         *(sys.executable, "-m", "torch.distributed.run"),
         *("--nnodes", str(hosts), "--nproc-per-node", str(ranks)),
         *("--rdzv-backend", "c10d", "--rdzv-endpoint", meeting, "--rdzv-id", "book"),
-        *("--local-addr", address, "--rdzv-conf", f"is_host={int(is_host)}"),
+        *("--local-addr", address, "--rdzv-conf", f"is_host={int(first)}"),
         *program,
     ]
 

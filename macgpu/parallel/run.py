@@ -8,6 +8,7 @@ The first rank writes the result. A fault ends every rank with one line, and the
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import sys
@@ -20,6 +21,8 @@ from macgpu.errors import BookError
 from macgpu.parallel.checks import require
 from macgpu.parallel.launch import HEADS, WIDTH
 
+TASKS = ("layer", "exact", "train", "time", "replicas")
+"""The modules of :mod:`macgpu.parallel.tasks`."""
 BAD_INPUT, FAILED = 2, 1
 """Exit statuses."""
 
@@ -32,10 +35,10 @@ def main() -> None:
         require(asked.device, ranks, asked.degree or ranks, sides)
         # Heavy, and of no use to a run that is refused.
         from macgpu.parallel.ranks import joined
-        from macgpu.parallel.tasks import TASKS
 
+        task = importlib.import_module(f"macgpu.parallel.tasks.{asked.task}")
         with joined(asked.device, asked.timeout) as joint:
-            result = TASKS[asked.task](joint, asked)
+            result = task.run(joint, asked)
     except BookError as error:
         if rank == 0:
             print(f"macgpu: {error}", file=sys.stderr, flush=True)
@@ -57,7 +60,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="macgpu.parallel.run", description=__doc__.splitlines()[0]
     )
-    parser.add_argument("task", choices=("layer", "exact", "train", "time", "replicas"))
+    parser.add_argument("task", choices=TASKS)
     parser.add_argument("--json", type=Path, required=True, help="where the result goes")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--degree", type=int, help="all ranks unless given")

@@ -73,6 +73,14 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
+def held(model: nn.Module) -> int:
+    """Elements of the weights that this rank holds."""
+    return sum(
+        getattr(weight, "to_local", lambda weight=weight: weight)().numel()
+        for weight in model.parameters()
+    )
+
+
 def apart(model: nn.Module, other: nn.Module, of: Callable = lambda weight: weight) -> float:
     """The largest difference between two models' weights, or what ``of`` takes of each."""
     differences = [

@@ -9,6 +9,7 @@ from macgpu.errors import BookError
 from macgpu.measure import records
 from macgpu.measure.ceilings import bandwidth, peak_flops
 from macgpu.measure.records import Comparison, Label, Record, RecordError, Result
+from macgpu.parallel.scaling import Speedup
 
 EMPTY = "There is no record yet.\n"
 
@@ -53,6 +54,9 @@ def _section(record: Record) -> str:
     if record.comparisons:
         heading = ("In one run, in turn", "Beside", "Its time over the other's", "Verdict")
         parts.append(_table(heading, map(_comparison_row, record.comparisons)))
+    if record.scaling and record.scaling.speedups:
+        heading = ("Split over several", "Over", "How", "Speed-up over one of them")
+        parts.append(_table(heading, map(_speedup_row, record.scaling.speedups)))
     energies = [result for result in record.results if result.energy is not None]
     if energies:
         heading = ("Energy of", "Batch", "Gross", "Net", "Idle", "Meter")
@@ -84,6 +88,14 @@ def _timed_row(result: Result) -> str:
     memory = result.peak_memory_bytes
     shown = "–" if memory is None else f"{memory / 2**30:.2f} GiB"
     return f"{start} {result.samples_per_s:,.1f} | {result.timing} | {shown} |"
+
+
+def _speedup_row(speedup: Speedup) -> str:
+    ratio = speedup.ratio
+    return (
+        f"| {speedup.case} | {speedup.case.degree} | {speedup.setting} "
+        f"| {ratio.median:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] |"
+    )
 
 
 def _energy_row(result: Result) -> str:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from macgpu.measure import timing
-from macgpu.measure.timing import EFFORTS, SAME, compare_steps, time_step
+from macgpu.measure.timing import EFFORTS, SAME, compare_steps, time_in_turn, time_step
 from tests.measure.simulated import Clock
 
 CPU = torch.device("cpu")
@@ -157,3 +157,25 @@ def test_separate_runs_are_compared_with_an_interval_as_well():
     ratio = timing.ratio_of_timings(slow, fast)
     assert ratio.low < 1.5 < ratio.high
     assert ratio.verdict == "slower"
+
+
+def test_steps_in_turn_share_a_drift_and_each_round_has_every_step_once():
+    clock, order = Clock(), []
+
+    def step(name, seconds):
+        def run():
+            order.append(name)
+            clock.now += seconds * (1 + clock.now / 1000)
+
+        return run
+
+    names, effort = ("a", "b", "c"), EFFORTS["smoke"]
+    # So long that a block is one step.
+    steps = [step(name, effort.block_s * (number + 1)) for number, name in enumerate(names)]
+    timings = time_in_turn(steps, CPU, effort, clock=clock)
+    rounds = order[-3 * effort.blocks :]
+    rounds = [tuple(rounds[i : i + 3]) for i in range(0, len(rounds), 3)]
+    assert all(sorted(one) == list(names) for one in rounds)
+    assert len(set(rounds)) > 1
+    assert [len(timing.block_seconds) for timing in timings] == [effort.blocks] * 3
+    assert timings[2].median_s / timings[0].median_s == pytest.approx(3, rel=0.01)

@@ -9,6 +9,7 @@ import pytest
 from macgpu.measure import records
 from macgpu.measure.records import RecordError
 from macgpu.parallel import results
+from macgpu.publish.results import results_tables
 from tests.conftest import ROOT
 
 BENCHMARK = ROOT / "benchmarks" / "tensor_parallel.py"
@@ -84,3 +85,15 @@ def test_a_speedup_that_is_not_the_median_of_its_pairs_is_refused(path, tmp_path
     changed.write_text(json.dumps(content))
     with pytest.raises(RecordError, match=r"scaling\.speedups\.0\.ratio\.median"):
         records.read(changed)
+
+
+def test_the_results_page_and_the_list_show_it(path, record):
+    page = results_tables(path.parent)
+    speedup = record.scaling.speedups[0]
+    assert f"| {speedup.case} | 2 | {speedup.setting} | {speedup.ratio.median:.2f} [" in page
+    done = subprocess.run(
+        [sys.executable, "-m", "macgpu", "results", "list", "--in", str(path.parent)],
+        capture_output=True,
+        text=True,
+    )
+    assert "blocks split over 2" in done.stdout

@@ -102,7 +102,7 @@ def begin(hosts):
         meeting = f"{hosts[0].address}:{PORT}"
         for host in hosts:
             program = ["-m", PROGRAM, *task, "--timeout", str(WAIT_S)]
-            command = host_command(program, 2, meeting, host.address)
+            command = host_command(program, 2, meeting, host.address, host is hosts[0])
             process = subprocess.Popen(
                 ["ip", "netns", "exec", host.namespace, *command],
                 env=environment({"GLOO_SOCKET_IFNAME": host.interface}),
