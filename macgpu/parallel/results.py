@@ -6,22 +6,25 @@ import pandas as pd
 
 from macgpu.measure import records
 from macgpu.measure.records import Record
-from macgpu.parallel.scaling import Case, Scaling, Step
+from macgpu.parallel.scaling import Case, Scaling
 from macgpu.parallel.traffic import Line, fit
 
 BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 
 
 def newest(backend: str = "nccl") -> list[Record]:
-    """For each number of devices, the newest record; fewest devices first.
+    """For each number of devices, the newest record of the MLP block; fewest devices first.
 
     Raises:
         RecordError: where a record is refused.
     """
     found: dict[int, Record] = {}
     for record in sorted(records.read_all(), key=lambda record: record.finished):
-        if record.scaling and record.scaling.backend == backend and record.scaling.speedups:
-            found[record.scaling.ranks] = record
+        scaling = record.scaling
+        if scaling is None or scaling.backend != backend:
+            continue
+        if any(one.case.block == "mlp" for one in scaling.speedups):
+            found[scaling.ranks] = record
     return [found[ranks] for ranks in sorted(found)]
 
 
@@ -51,11 +54,21 @@ def fastest(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def ways(record: Record, block: str, degree: int) -> pd.DataFrame:
-    """Milliseconds of each way (rows) by width (columns); failures in their words."""
-    cells: dict[str, dict[str, str]] = {}
-    for step in record.scaling.steps:
-        if step.case.block == block and step.case.degree in (1, degree):
-            cells.setdefault(str(step.setting), {})[f"{step.case.width:,}"] = _shown(step)
+    """Speed-up of each way (rows) by width (columns) over the fastest whole block, whose time is
+    in the first row; failures in their words."""
+    steps = [step for step in record.scaling.steps if step.case.block == block]
+    whole: dict[int, float] = {}
+    for step in steps:
+        if step.timing and step.case.degree == 1:
+            width, seconds = step.case.width, step.timing.median_s
+            whole[width] = min(seconds, whole.get(width, seconds))
+    cells = {"whole": {f"{width:,}": f"{seconds * 1e3:.4g} ms" for width, seconds in whole.items()}}
+    for step in steps:
+        if step.case.degree == degree:
+            shown = step.failure
+            if step.timing and step.case.width in whole:
+                shown = f"{whole[step.case.width] / step.timing.median_s:.3f}"
+            cells.setdefault(str(step.setting), {})[f"{step.case.width:,}"] = shown
     return pd.DataFrame(cells.values(), index=list(cells)).fillna("–")
 
 
@@ -111,7 +124,3 @@ def _same(one: Case, other: Case) -> bool:
         other.tokens,
         other.dtype,
     )
-
-
-def _shown(step: Step) -> str:
-    return f"{step.timing.median_s * 1e3:.4g}" if step.timing else str(step.failure)

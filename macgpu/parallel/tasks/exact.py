@@ -29,7 +29,7 @@ def run(ranks: Ranks, asked: argparse.Namespace) -> dict:
         )
     ]
     mesh = init_device_mesh("cpu", (ranks.count,))
-    shape = Shape(width=asked.width, heads=asked.heads)
+    shape = Shape(width=asked.width, heads=asked.heads, layers=1)
     models = [
         {"layout": layout} | _model_differences(shape, mesh, layout == SEQUENCE, dtype)
         for layout, dtype in (
