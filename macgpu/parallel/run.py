@@ -21,7 +21,7 @@ from macgpu.errors import BookError
 from macgpu.parallel.checks import require
 from macgpu.parallel.launch import HEADS, WIDTH
 
-TASKS = ("layer", "exact", "train", "time", "replicas")
+TASKS = ("layer", "exact", "train", "time")
 """The modules of :mod:`macgpu.parallel.tasks`."""
 BAD_INPUT, FAILED = 2, 1
 """Exit statuses."""

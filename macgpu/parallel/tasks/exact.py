@@ -1,4 +1,4 @@
-"""Blocks and a language model, split against whole, and the collectives of a block."""
+"""Blocks and a language model, split against whole; a block's collectives; data parallelism."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from macgpu.parallel import measure
 from macgpu.parallel.model import Shape, batch, build, splitting
 from macgpu.parallel.ranks import Ranks
+from macgpu.parallel.replicas import replicas
 from macgpu.parallel.traffic import Traffic
 from macgpu.parallel.training import whole
 
@@ -40,7 +41,8 @@ def run(ranks: Ranks, asked: argparse.Namespace) -> dict:
         )
     ]
     counts = [_counted(shape, mesh, layout) for layout in (ALL_REDUCE, SEQUENCE)]
-    return {"blocks": blocks, "models": models, "counts": counts}
+    found = {"blocks": blocks, "models": models, "counts": counts}
+    return found | {"replicas": replicas(ranks, shape)}
 
 
 def _model_differences(shape: Shape, mesh, sequence: bool, dtype: torch.dtype) -> dict:

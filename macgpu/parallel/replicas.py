@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -16,9 +14,8 @@ from macgpu.parallel.training import apart, held
 from macgpu.parallel.weights import part
 
 
-def run(ranks: Ranks, asked: argparse.Namespace) -> dict:
+def replicas(ranks: Ranks, shape: Shape) -> dict:
     """One step of the whole batch on one rank, and of a part of it on each: DDP and FSDP2."""
-    shape = Shape(width=asked.width, heads=asked.heads)
     expected = build(shape)
     _step(expected, *batch(shape, 0))
     tokens, targets = (one[part(one.shape[0], ranks.count, ranks.rank)] for one in batch(shape, 0))
@@ -39,7 +36,7 @@ def run(ranks: Ranks, asked: argparse.Namespace) -> dict:
             "elements held": held(model),
             "calls": dict(traffic.calls),
         }
-    return {"replicas": found, "elements": sum(w.numel() for w in expected.parameters())}
+    return found | {"whole": {"elements held": held(expected)}}
 
 
 def _step(model, tokens: torch.Tensor, targets: torch.Tensor) -> None:
