@@ -61,11 +61,13 @@ def fit(sizes: Sequence[float], seconds: Sequence[float]) -> Line:
     wanted, sizes = np.asarray(seconds), np.asarray(sizes)
     columns = np.stack([1 / wanted, sizes / wanted], axis=1)
     latency, per_byte = np.linalg.lstsq(columns, np.ones(len(wanted)), rcond=None)[0]
-    smallest = float(sizes.min())
-    # A line through noise may cross zero; no message is faster than the smallest one was.
-    per_byte = max(float(per_byte), 1e-15)
-    latency = max(float(latency), 0.0) or float(wanted[sizes == smallest].min())
-    return Line(latency, 1 / per_byte)
+    # A line through noise may be no line at all; the smallest message is then all latency, and the
+    # largest one all bytes.
+    if latency <= 0:
+        latency = wanted[sizes.argmin()]
+    if per_byte <= 0:
+        per_byte = wanted[sizes.argmax()] / sizes.max()
+    return Line(float(latency), 1 / float(per_byte))
 
 
 def ring_bytes(size: float, degree: int) -> float:

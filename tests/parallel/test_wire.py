@@ -14,8 +14,11 @@ def test_the_fit_finds_the_line_that_times_were_made_from():
 
 
 def test_noise_makes_no_message_free():
-    found = fit([1000, 2000], [2e-3, 1e-3])
-    assert found.latency_s > 0 and found.bytes_per_s > 0
+    falling = fit([1000, 2000], [2e-3, 1e-3])
+    assert falling.latency_s > 0
+    assert falling.bytes_per_s == 2000 / 1e-3
+    steep = fit([1000, 2000], [1e-3, 9e-3])
+    assert steep.latency_s == 1e-3
 
 
 def test_a_ring_sends_everything_twice_but_one_share():
