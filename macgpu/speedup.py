@@ -42,7 +42,10 @@ class Pair:
         return [
             speedup(result.label, result.work, on_cpu[str(result.label)].timing, result.timing)
             for result in self.accelerator.results
-            if result.timing is not None and result.work and str(result.label) in on_cpu
+            if result.timing is not None
+            and result.work
+            and result.label.is_rung
+            and str(result.label) in on_cpu
         ]
 
 
