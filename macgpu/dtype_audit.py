@@ -9,16 +9,15 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-_SOURCE_OF_COPY = {"_to_copy": 0, "copy_": 1}
-"""Which argument a copying operator reads."""
-
 
 class DtypeAudit(TorchDispatchMode):
-    """Counts the calls of each operator by the floating-point types of its inputs.
+    """Counts the calls of each operator by the floating-point types of its inputs and results.
 
-    It sees what autocast made of the code, the backward pass included. A cast is counted as
-    ``"float32 → float16"``, an operator with inputs of two types as ``"float16, float32"``. Left
-    out are views and copies, which compute nothing, and calls without a floating-point input.
+    It sees what autocast made of the code, the backward pass included. ``"float16"`` says that
+    inputs and results had this type, ``"float16 → float32"`` that they differed, and
+    ``"float16, float32"`` that there were tensors of both. Copies that change the type are counted
+    as ``"cast"``. Left out are views and plain copies, which compute nothing, and calls without a
+    floating-point input.
 
     Attributes:
         calls: how often, by operator (``"mm"``, without overload) and types.
@@ -29,16 +28,16 @@ class DtypeAudit(TorchDispatchMode):
         self.calls: Counter[tuple[str, str]] = Counter()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ARG002
-        # Looked at before the call: an operator may change an input in place.
-        took = _floats((args, kwargs))
         result = func(*args, **(kwargs or {}))
         name = func.name().partition("::")[2].partition(".")[0]
-        if name in _SOURCE_OF_COPY:
-            source, target = _floats(args[_SOURCE_OF_COPY[name]]), _floats(result)
-            if source and target and source != target:
-                self.calls["cast", f"{source} → {target}"] += 1
-        elif took and not func.is_view:
-            self.calls[name, took] += 1
+        is_copy = name in ("_to_copy", "copy_")
+        # `copy_` takes its target, too; what it reads comes last.
+        took, gave = _floats(args[-1 if name == "copy_" else 0 :], kwargs), _floats(result)
+        known = f"{took} → {gave}" if gave and gave != took else took
+        if is_copy and took and "→" in known:
+            self.calls["cast", known] += 1
+        elif took and not is_copy and not func.is_view:
+            self.calls[name, known] += 1
         return result
 
     def table(self) -> pd.DataFrame:
@@ -47,7 +46,7 @@ class DtypeAudit(TorchDispatchMode):
         return calls.sort_index().sort_index(axis=1)
 
 
-def _floats(values: object) -> str:
+def _floats(*values: object) -> str:
     """The floating-point types of the tensors among nested values, in order of their names."""
     dtypes = {leaf.dtype for leaf in tree_leaves(values) if isinstance(leaf, Tensor)}
     names = (str(dtype).removeprefix("torch.") for dtype in dtypes if dtype.is_floating_point)

@@ -48,7 +48,7 @@ def test_casts_are_counted_by_direction_and_copies_are_not(audited):
 def test_inputs_of_two_types_are_named_both_and_views_left_out():
     with DtypeAudit() as audit:
         torch.ones(2, 2, dtype=torch.float16).t() + torch.ones(2, 2)
-    assert dict(audit.calls) == {("add", "float16, float32"): 1}
+    assert dict(audit.calls) == {("add", "float16, float32 → float32"): 1}
 
 
 def test_the_table_has_a_row_for_each_operator(audited):
@@ -56,3 +56,9 @@ def test_the_table_has_a_row_for_each_operator(audited):
     assert table.loc["addmm", "bfloat16"] == 2
     assert table.loc["addmm", "float32"] == 0
     assert table.to_numpy().sum() == audited.calls.total()
+
+
+def test_an_operator_that_changes_the_type_itself_is_no_cast():
+    with DtypeAudit() as audit:
+        torch.ones(3, dtype=torch.bfloat16).sum(dtype=torch.float32)
+    assert dict(audit.calls) == {("sum", "bfloat16 → float32"): 1}
