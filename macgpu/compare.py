@@ -52,13 +52,30 @@ def steps(record: Record | None, model: str) -> list[Result]:
     return [
         result
         for result in (record.results if record else ())
-        if result.energy is None and (result.label.model, result.label.code) == (model, "macgpu")
+        if result.energy is None
+        and (result.label.model, result.label.code) == (model, "macgpu")
+        and result.label.is_rung
     ]
 
 
 def timed_steps(record: Record | None, model: str) -> list[Result]:
     """Those of :func:`steps` that have a time."""
     return [result for result in steps(record, model) if result.timing]
+
+
+def precisions(record: Record | None, model: str) -> dict[str, Result]:
+    """The timed results of a model's plain step by data type: of the suite "precision" where the
+    record has it, else of the ladder, which has no float16."""
+    plain = [
+        result
+        for result in (record.results if record else ())
+        if result.timing
+        and result.energy is None
+        and (result.label.model, result.label.code) == (model, "macgpu")
+        and not result.label.options.tuned
+    ]
+    own = [result for result in plain if not result.label.is_rung]
+    return {result.label.options.peak: result for result in own or plain}
 
 
 def rates(kept: dict[str, Record]) -> pd.DataFrame:

@@ -42,6 +42,10 @@ _NAME = Field(pattern=r"^[\w.+-]+$")
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
 
 
+PRECISION = "precision: "
+"""Begins the names of the steps of the suite "precision"."""
+
+
 class RecordError(ValueError):
     """A record is refused; the message gives the file, the field and the reason."""
 
@@ -56,6 +60,11 @@ class Label:
     step: str = "float32"
     """The name of the rung, such as ``"fused optimizer"``."""
     code: Literal["macgpu", "timm", "transformers"] = "macgpu"
+
+    @property
+    def is_rung(self) -> bool:
+        """Whether it is a step of a ladder, and none of the suite "precision"."""
+        return not self.step.startswith(PRECISION)
 
     def __str__(self) -> str:
         code = "" if self.code == "macgpu" else f"{self.code}'s "

@@ -135,3 +135,17 @@ def test_only_measured_energy_is_shown():
     assert found.energy == energy
     (row,) = compare.energy_table([found]).to_dict("records")
     assert (row["samples/s"], row["mean (W)"], row["idle (W)"]) == (100, 50, 20)
+
+
+def test_data_types_come_from_their_own_suite_and_are_no_rungs():
+    half, tuned = Options(autocast="float16"), Options(autocast="bfloat16", fused=True)
+    ladder = result(0.4), result(0.2, TF32, "tf32"), result(0.1, tuned, "fused optimizer")
+    suite = result(0.5, step="precision: float32"), result(0.3, half, "precision: float16")
+    both = record(*ladder, *suite)
+    assert compare.precisions(record(*ladder), "resnet50") == {
+        "float32": ladder[0],
+        "tf32": ladder[1],
+    }
+    assert compare.precisions(both, "resnet50") == {"float32": suite[0], "float16": suite[1]}
+    assert compare.steps(both, "resnet50") == list(ladder)
+    assert compare.precisions(None, "resnet50") == {}
