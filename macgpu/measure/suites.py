@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import torch
 
-from macgpu.measure import ceilings, energy, parity
+from macgpu.measure import ceilings, energy, loading, parity
 from macgpu.measure.ceilings import SWEEPS, Cell
 from macgpu.measure.flops import Work, count_step, floor
 from macgpu.measure.memory import OUT_OF_MEMORY, peak_bytes, ran_out, reset_peak
@@ -17,7 +17,7 @@ from macgpu.models import ARTICLE, CASES, Case
 
 Report = Callable[[str], None]
 
-SUITES = ("ceilings", "models", "energy")
+SUITES = ("ceilings", "models", "energy", "loading")
 ENERGY_CASE = "resnet50"
 
 CURVE_WITHIN = {"float32": 0.02, "tf32": 0.02, "bfloat16": 0.10, "float16": 0.10}
@@ -50,7 +50,10 @@ def run(
             results += measure_case(CASES[name], device, profile, cells, report)
     if "energy" in chosen:
         results += measure_energy(CASES[ENERGY_CASE], device, profile, report)
-    return make(device, tuple(chosen), profile, provenance, cells, tuple(results))
+    loaders: tuple[loading.Loading, ...] = ()
+    if "loading" in chosen:
+        loaders = tuple(loading.measure(device, profile, report))
+    return make(device, tuple(chosen), profile, provenance, cells, tuple(results), loading=loaders)
 
 
 def measure_case(
