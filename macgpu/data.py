@@ -75,7 +75,7 @@ class Pictures:
 
 def normalise(images: Tensor) -> Tensor:
     """uint8 0 to 255 as float32 with about zero mean and unit variance, same shape."""
-    return images.float().div_(255).sub_(MEAN).div_(STD)
+    return images.float().sub_(255 * MEAN).div_(255 * STD)
 
 
 class PictureDataset(Dataset):
@@ -136,7 +136,7 @@ class Batches:
             order = torch.randperm(len(labels), generator=self.generator)
         for indices in order.to(labels.device).split(self.batch_size):
             # index_select copies whole pictures; images[indices] goes pixel by pixel on the CPU.
-            yield self.prepare(images.index_select(0, indices)), labels[indices]
+            yield self.prepare(images.index_select(0, indices)), labels.index_select(0, indices)
 
 
 def fashion_subset() -> tuple[Pictures, Pictures]:

@@ -117,10 +117,6 @@ def three_way(
             fixed = fixed or batch
             sizes.append(len(batch[1]))
 
-    def draw() -> None:
-        for _ in loader:
-            pass
-
     def compute() -> None:
         for size in sizes:
             step(inputs[:size], labels[:size])
@@ -136,7 +132,7 @@ def three_way(
     # What is compiled or chosen at a first call belongs to none of the three.
     for size in set(sizes):
         step(inputs[:size], labels[:size])
-    work = {"loader": draw, "model": compute, "both": train}
+    work = {"loader": lambda: _draw(loader), "model": compute, "both": train}
     taken = []
     for number in range(passes):
         # Forwards and backwards, so that none of them always comes last.
@@ -150,12 +146,7 @@ def time_passes(
     loader: Loader, device: torch.device, count: int, clock: Clock = time.perf_counter
 ) -> list[float]:
     """Seconds of each of ``count`` passes over a loader alone, the first included."""
-
-    def draw() -> None:
-        for _ in loader:
-            pass
-
-    return [_seconds(draw, device, clock) for _ in range(count)]
+    return [_seconds(lambda: _draw(loader), device, clock) for _ in range(count)]
 
 
 def read_rate(paths: Sequence[Path], clock: Clock = time.perf_counter) -> float:
@@ -178,6 +169,11 @@ def _drop_from_cache(path: Path) -> None:
         # Only what has been written to the disk can be dropped.
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _draw(loader: Loader) -> None:
+    for _ in loader:
+        pass
 
 
 def _seconds(work: Callable[[], None], device: torch.device, clock: Clock) -> float:

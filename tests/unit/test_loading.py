@@ -1,4 +1,4 @@
-"""Pictures on disk: what is written is loaded again, by spawned workers too, and faults are named."""
+"""Pictures on disk: what is written is loaded again, by workers too, and faults are named."""
 
 import pickle
 
