@@ -68,7 +68,7 @@ def main() -> None:
         f"resident over plain: {statistics.median(ratios):.0f} "
         f"(median of {PASSES} pairs, {min(ratios):.0f} to {max(ratios):.0f}; at least 20 wanted)"
     )
-    print(f"training from the resident loader: {timed} (under 5 % wanted)")
+    print(f"training from the resident loader: {timed} (under 5 % waiting wanted)")
 
 
 if __name__ == "__main__":

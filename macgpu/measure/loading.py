@@ -79,8 +79,8 @@ class ThreeWay:
     def __str__(self) -> str:
         loader, model, both = (1e3 * s for s in (self.loader_s, self.model_s, self.both_s))
         return (
-            f"loader {loader:.3g} ms, model {model:.3g} ms, both {both:.3g} ms a step; "
-            f"{max(0.0, self.wait_share):.1%} of a step waits for data"
+            f"loader {loader:.3g} ms, model {model:.3g} ms, both {both:.3g} ms a step, "
+            f"waiting {max(0.0, self.wait_share):.1%}"
         )
 
 
