@@ -79,7 +79,7 @@ class ThreeWay:
     def __str__(self) -> str:
         loader, model, both = (1e3 * s for s in (self.loader_s, self.model_s, self.both_s))
         return (
-            f"loader {loader:.3g} ms, model {model:.3g} ms, both {both:.3g} ms a step, "
+            f"loader {loader:.4g} ms, model {model:.4g} ms, both {both:.4g} ms a step, "
             f"waiting {max(0.0, self.wait_share):.1%}"
         )
 
@@ -229,11 +229,11 @@ class Plan:
 PLANS = {
     "smoke": Plan("cnn", 32, 16, 8, 1, (0, 2)),
     "quick": Plan("cnn", 32, 1024, 64, 3, (0, 2, 4)),
-    "full": Plan("resnet18", 224, 2048, 128, 3, (0, 2, 4)),
+    "full": Plan("resnet18", 224, 2048, 64, 3, (0, 2, 4)),
 }
 
-MOST_WORKERS = 16
-"""Batches on their way lie in shared memory, which is smaller than memory."""
+MOST_WORKERS = 8
+"""Their batches on the way lie in shared memory, which is small on many machines."""
 
 
 def measure(

@@ -98,8 +98,8 @@ def _loading_row(entry: Loading) -> str:
         return f"{start} not timed: {_cell(entry.failure)} | – | – | – |"
     timing = entry.timing
     return (
-        f"{start} {entry.images_per_s:,.0f} | {1e3 * timing.model_s:.3g} ms "
-        f"| {1e3 * timing.both_s:.3g} ms | {max(0.0, timing.wait_share):.1%} |"
+        f"{start} {entry.images_per_s:,.0f} | {1e3 * timing.model_s:.4g} ms "
+        f"| {1e3 * timing.both_s:.4g} ms | {max(0.0, timing.wait_share):.1%} |"
     )
 
 

@@ -96,5 +96,5 @@ def test_a_loader_is_shown_with_its_rate_and_what_waits_for_it(tmp_path):
     assert rows == [
         "| jpeg, resnet18, batch 20 | 2 | 400 | 75 ms | 100 ms | 25.0% |",
         "| jpeg, resnet18, batch 20 | 4 | not timed: out of memory | – | – | – |",
-        "| resident, resnet18, batch 20 | – | 8,000 | 102 ms | 100 ms | 0.0% |",
+        "| resident, resnet18, batch 20 | – | 8,000 | 102.5 ms | 100 ms | 0.0% |",
     ]
