@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 ALL = "all"
+SUITE_HELP = "ceilings, models, precision, energy, loading, memory or all."
 
 results = typer.Typer(no_args_is_help=True, help="List, compare and check measured records.")
 
@@ -16,7 +17,7 @@ Folder = Annotated[Path, typer.Option("--in", help="The folder of the records.")
 
 
 def bench(
-    suite: Annotated[str, typer.Argument(help="ceilings, models, precision, energy or all.")] = ALL,
+    suite: Annotated[str, typer.Argument(help=SUITE_HELP)] = ALL,
     profile: Annotated[str, typer.Option(help="smoke, quick or full.")] = "quick",
     device: Annotated[str, typer.Option(help="auto, mps, cuda or cpu.")] = "auto",
     out: Annotated[Path, typer.Option(help="The folder for the record.")] = Path("results"),
@@ -57,7 +58,7 @@ def list_records(folder: Folder = Path("results")) -> None:
         print(
             f"{path.name}: {record.device.name}, {record.profile}, {record.finished[:10]}, "
             f"{record.provenance}; {len(record.ceilings)} ceilings, "
-            f"{timed} of {len(record.results)} cases timed"
+            f"{timed} of {len(record.results)} cases timed, {len(record.loading)} loaders"
         )
 
 

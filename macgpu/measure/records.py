@@ -24,6 +24,7 @@ from macgpu.machine import Machine, Power, read_machine, read_power
 from macgpu.measure.ceilings import Cell
 from macgpu.measure.energy import Energy
 from macgpu.measure.flops import Floor, Work
+from macgpu.measure.loading import Loading
 from macgpu.measure.parity import Parity
 from macgpu.measure.steps import Options
 from macgpu.measure.timing import Ratio, Timing
@@ -125,6 +126,7 @@ class Record:
     ceilings: tuple[Cell, ...] = ()
     results: tuple[Result, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
+    loading: tuple[Loading, ...] = ()
 
     @property
     def caption(self) -> str:
@@ -156,6 +158,7 @@ def make(
     ceilings: tuple[Cell, ...] = (),
     results: tuple[Result, ...] = (),
     comparisons: tuple[Comparison, ...] = (),
+    loading: tuple[Loading, ...] = (),
 ) -> Record:
     """A record of what was measured on this machine, dated now."""
     return Record(
@@ -171,6 +174,7 @@ def make(
         ceilings=ceilings,
         results=results,
         comparisons=comparisons,
+        loading=loading,
     )
 
 
@@ -272,6 +276,11 @@ def _medians(record: Record) -> Iterator[tuple[str, Sequence[float], float]]:
     for number, comparison in enumerate(record.comparisons):
         ratio = comparison.ratio
         yield f"comparisons.{number}.ratio.median", ratio.pairs, ratio.median
+    for number, entry in enumerate(record.loading):
+        timing = entry.timing
+        for part in ("loader", "model", "both") if timing else ():
+            samples = [getattr(one, part) / timing.steps for one in timing.passes]
+            yield f"loading.{number}.timing.{part}_s", samples, getattr(timing, f"{part}_s")
 
 
 def _software(device: torch.device) -> dict[str, str]:

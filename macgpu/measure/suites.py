@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 
-from macgpu.measure import ceilings, energy, parity
+from macgpu.measure import ceilings, energy, loading, parity
 from macgpu.measure.ceilings import SWEEPS, Cell
 from macgpu.measure.flops import Work, count_step, floor
 from macgpu.measure.memory import OUT_OF_MEMORY, peak_bytes, ran_out, reset_peak
@@ -17,7 +17,7 @@ from macgpu.models import ARTICLE, CASES, Case
 
 Report = Callable[[str], None]
 
-SUITES = ("ceilings", "models", "precision", "energy")
+SUITES = ("ceilings", "models", "precision", "energy", "loading")
 ENERGY_CASE = PRECISION_CASE = "resnet50"
 ENERGY_BATCHES = {"smoke": (2,), "quick": (2, 8, 32), "full": (16, 64, 256)}
 """By profile: the tuned step is measured at each, the plain one at the largest."""
@@ -55,7 +55,10 @@ def run(
         results += measure_precision(CASES[name], device, profile, report)
     if "energy" in chosen:
         results += measure_energy(CASES[ENERGY_CASE], device, profile, report)
-    return make(device, tuple(chosen), profile, provenance, cells, tuple(results))
+    loaders: tuple[loading.Loading, ...] = ()
+    if "loading" in chosen:
+        loaders = tuple(loading.measure(device, profile, report))
+    return make(device, tuple(chosen), profile, provenance, cells, tuple(results), loading=loaders)
 
 
 def measure_case(

@@ -8,6 +8,7 @@ from pathlib import Path
 from macgpu.errors import BookError
 from macgpu.measure import records
 from macgpu.measure.ceilings import bandwidth, peak_flops
+from macgpu.measure.loading import Loading
 from macgpu.measure.records import Comparison, Label, Record, RecordError, Result
 
 EMPTY = "There is no record yet.\n"
@@ -57,6 +58,9 @@ def _section(record: Record) -> str:
     if energies:
         heading = ("Energy of", "Batch", "Gross", "Net", "Idle", "Meter")
         parts.append(_table(heading, map(_energy_row, energies)))
+    if record.loading:
+        heading = ("Loader", "Workers", "Images/s", "Step alone", "Step with loader", "Waiting")
+        parts.append(_table(heading, map(_loading_row, record.loading)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -95,6 +99,18 @@ def _energy_row(result: Result) -> str:
         f"{start} {measured.gross_j_per_sample:.3g} J/sample "
         f"| {measured.net_j_per_sample:.3g} J/sample | {measured.idle_w:.0f} W "
         f"| {_cell(measured.source)} |"
+    )
+
+
+def _loading_row(entry: Loading) -> str:
+    workers = "–" if entry.loader == "resident" else entry.workers
+    start = f"| {entry.loader}, {entry.model}, batch {entry.batch_size} | {workers} |"
+    if entry.timing is None:
+        return f"{start} not timed: {_cell(entry.failure)} | – | – | – |"
+    timing = entry.timing
+    return (
+        f"{start} {entry.images_per_s:,.0f} | {1e3 * timing.model_s:.4g} ms "
+        f"| {1e3 * timing.both_s:.4g} ms | {max(0.0, timing.wait_share):.1%} |"
     )
 
 

@@ -18,6 +18,7 @@ from macgpu.measure import records, timing
 from macgpu.measure.ceilings import Cell
 from macgpu.measure.energy import Energy
 from macgpu.measure.flops import Floor, Work
+from macgpu.measure.loading import Loading, Pass, ThreeWay
 from macgpu.measure.parity import same_curve
 from macgpu.measure.records import RESULTS, Label, Record, RecordError, Result
 from macgpu.measure.steps import Options
@@ -35,6 +36,18 @@ RESULT = Result(
     7 * 10**9,
     Energy(None, "no energy meter"),
 )
+PASSES = (Pass(0.2, 0.4, 0.5), Pass(0.4, 0.4, 0.8), Pass(0.3, 0.4, 0.6))
+LOADING = Loading(
+    "jpeg",
+    4,
+    256,
+    64,
+    1500.5,
+    "resnet18",
+    64,
+    Options(),
+    ThreeWay(4, 9.5, PASSES, 0.075, 0.1, 0.15),
+)
 RECORD = Record(
     version=1,
     provenance="reader",
@@ -47,6 +60,7 @@ RECORD = Record(
     software={"torch": "2.14.1"},
     ceilings=(Cell("matmul", "float32", 512, 2 * 512**3, 0, TIMING),),
     results=(RESULT,),
+    loading=(LOADING,),
 )
 
 
@@ -127,6 +141,23 @@ def without(field):
         (changed("software.user", "me"), "software.user", "should be"),
         (changed("results.0.timing.by", "me"), "results.0.timing.by", "unexpected"),
         (changed("machine.system", "Linux"), "device.type", "software device"),
+        (changed("loading.0.loader", "a disk"), "loading.0.loader", "should be"),
+        (changed("loading.0.workers", -1), "loading.0.workers", "equal to 0"),
+        (changed("loading.0.folder", "/home/me"), "loading.0.folder", "unexpected"),
+        (changed("loading.0.timing.passes", []), "loading.0.timing.passes", "at least 1"),
+        (
+            changed("loading.0.timing.passes.1.model", 0.0),
+            "loading.0.timing.passes.1.model",
+            "greater than 0",
+        ),
+        *(
+            (
+                changed(f"loading.0.timing.{part}_s", 0.05),
+                f"loading.0.timing.{part}_s",
+                "not the median",
+            )
+            for part in ("loader", "model", "both")
+        ),
     ],
 )
 def test_a_record_is_refused_with_file_field_and_reason(tmp_path, content, field, reason):
@@ -138,6 +169,12 @@ def test_a_record_is_refused_with_file_field_and_reason(tmp_path, content, field
     assert message.startswith(f"a-record.json: {field}")
     assert reason in message
     assert "\n" not in message
+
+
+def test_a_record_from_before_loaders_were_measured_is_read(tmp_path):
+    path = tmp_path / "old.json"
+    path.write_text(without("loading"))
+    assert records.read(path) == replace(RECORD, loading=())
 
 
 def test_what_does_not_validate_is_not_written_either(tmp_path):
