@@ -16,7 +16,7 @@ Folder = Annotated[Path, typer.Option("--in", help="The folder of the records.")
 
 
 def bench(
-    suite: Annotated[str, typer.Argument(help="ceilings, models, energy or all.")] = ALL,
+    suite: Annotated[str, typer.Argument(help="ceilings, models, energy, memory or all.")] = ALL,
     profile: Annotated[str, typer.Option(help="smoke, quick or full.")] = "quick",
     device: Annotated[str, typer.Option(help="auto, mps, cuda or cpu.")] = "auto",
     out: Annotated[Path, typer.Option(help="The folder for the record.")] = Path("results"),
@@ -57,7 +57,7 @@ def list_records(folder: Folder = Path("results")) -> None:
         print(
             f"{path.name}: {record.device.name}, {record.profile}, {record.finished[:10]}, "
             f"{record.provenance}; {len(record.ceilings)} ceilings, "
-            f"{timed} of {len(record.results)} cases timed"
+            f"{timed} of {len(record.results)} cases timed, {len(record.footprints)} footprints"
         )
 
 

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable, Iterator
 
 import torch
 
-from macgpu.measure import ceilings, energy, parity
+from macgpu.measure import ceilings, energy, footprint, parity
 from macgpu.measure.ceilings import SWEEPS, Cell
 from macgpu.measure.flops import Work, count_step, floor
 from macgpu.measure.memory import OUT_OF_MEMORY, peak_bytes, ran_out, reset_peak
-from macgpu.measure.records import Label, Record, Result, make
+from macgpu.measure.records import Footprint, Label, Record, Result, make
 from macgpu.measure.steps import FIRST, Options, TrainStep, ladder
 from macgpu.measure.timing import EFFORTS, time_block, time_step
 from macgpu.models import ARTICLE, CASES, Case
 
 Report = Callable[[str], None]
 
-SUITES = ("ceilings", "models", "energy")
+SUITES = ("ceilings", "models", "energy", "memory")
 ENERGY_CASE = "resnet50"
 
 CURVE_WITHIN = {"float32": 0.02, "tf32": 0.02, "bfloat16": 0.10, "float16": 0.10}
@@ -43,6 +43,7 @@ def run(
     chosen = [name for name in SUITES if name in tuple(suites)]
     cells: tuple[Cell, ...] = ()
     results: list[Result] = []
+    footprints: tuple[Footprint, ...] = ()
     if "ceilings" in chosen or "models" in chosen:
         cells = ceilings.measure(device, SWEEPS[profile], EFFORTS[profile], report)
     if "models" in chosen:
@@ -50,7 +51,17 @@ def run(
             results += measure_case(CASES[name], device, profile, cells, report)
     if "energy" in chosen:
         results += measure_energy(CASES[ENERGY_CASE], device, profile, report)
-    return make(device, tuple(chosen), profile, provenance, cells, tuple(results))
+    if "memory" in chosen:
+        footprints = tuple(footprint.measure(device, profile, report))
+    return make(
+        device,
+        tuple(chosen),
+        profile,
+        provenance,
+        cells,
+        tuple(results),
+        footprints=footprints,
+    )
 
 
 def measure_case(
