@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,6 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -240,24 +239,30 @@ def _first_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 @contextmanager
 def _like_a_gpu(attention: str) -> Iterator[None]:
-    """Choose what a GPU chooses where the CPU, whose kernels are asked for shapes, does not."""
-    with ExitStack() as stack:
-        if attention == "math":
-            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        stack.enter_context(_GpuDropout())
-        yield
+    """Choose what a GPU chooses where the CPU, whose kernels are asked for shapes, does not.
 
+    Dropout on a GPU keeps one byte a value, and inside of fused attention nothing.
+    """
+    dropout, fused_attention = F.dropout, F.scaled_dot_product_attention
 
-class _GpuDropout(TorchFunctionMode):
-    """Dropout as on a GPU: it keeps one byte a value, and inside of fused attention nothing."""
+    def drop(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        if training and 0 < p < 1:
+            return torch.native_dropout(input, p, True)[0]
+        return dropout(input, p, training, inplace)
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: ARG002
-        kwargs = kwargs or {}
-        if func is F.scaled_dot_product_attention and kwargs.get("dropout_p"):
-            kwargs = kwargs | {"dropout_p": 0.0}
-        elif func is torch.dropout and args[2] and 0 < args[1] < 1:
-            return torch.native_dropout(args[0], args[1], True)[0]
-        return func(*args, **kwargs)
+    def attend(
+        query: Tensor, key: Tensor, value: Tensor, attn_mask=None, dropout_p=0.0, *args, **kwargs
+    ) -> Tensor:
+        dropped = dropout_p if attention == "math" else 0.0
+        return fused_attention(query, key, value, attn_mask, dropped, *args, **kwargs)
+
+    # A function mode would not see the calls within torch's own multi-head attention.
+    F.dropout, F.scaled_dot_product_attention = drop, attend
+    try:
+        with sdpa_kernel(SDPBackend.MATH) if attention == "math" else nullcontext():
+            yield
+    finally:
+        F.dropout, F.scaled_dot_product_attention = dropout, fused_attention
 
 
 class Ledger(TorchDispatchMode):

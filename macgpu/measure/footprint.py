@@ -16,9 +16,9 @@ from macgpu import planner
 from macgpu.device import empty_cache, memory
 from macgpu.machine import read_machine
 from macgpu.measure.memory import OUT_OF_MEMORY, library_bytes, peak_bytes, ran_out, reset_peak
-from macgpu.measure.records import Footprint
+from macgpu.measure.records import Comparison, Footprint, Label
 from macgpu.measure.steps import Options, TrainStep
-from macgpu.measure.timing import EFFORTS, time_block
+from macgpu.measure.timing import EFFORTS, compare_steps, time_block
 from macgpu.models import CASES, Case, checkpointed
 
 WAYS = ((None, False), ("bfloat16", False), (None, True), ("bfloat16", True))
@@ -41,6 +41,9 @@ DRAWN = 32
 """So many samples are drawn; a larger batch repeats them."""
 SHARE = 0.5
 """Of a machine's memory, where no counter or no wall stops a step: beyond it, it would swap."""
+
+EMPTIED = "cache emptied"
+"""The name of the step that empties the cache."""
 
 Report = Callable[[str], None]
 
@@ -66,6 +69,28 @@ def measure(
             ):
                 report(_shown(footprint))
                 yield footprint
+
+
+def emptying(device: torch.device) -> Iterator[Comparison]:
+    """The time of a step that empties the allocator's cache, over one that does not.
+
+    Nothing on the CPU, which has no such cache.
+    """
+    if device.type == "cpu":
+        return
+    case, size, options = CASES["resnet18"], 64, Options(autocast="bfloat16", fused=True)
+    step = TrainStep(case, device, options, size)
+
+    def emptied() -> None:
+        step()
+        empty_cache(device)
+
+    ratio = compare_steps(emptied, step, device, EFFORTS["quick"])
+    yield Comparison(
+        Label(case.name, size, options, EMPTIED),
+        Label(case.name, size, options, "cache kept"),
+        ratio,
+    )
 
 
 def sweep(

@@ -10,7 +10,7 @@ from macgpu.measure import ceilings, energy, footprint, parity
 from macgpu.measure.ceilings import SWEEPS, Cell
 from macgpu.measure.flops import Work, count_step, floor
 from macgpu.measure.memory import OUT_OF_MEMORY, peak_bytes, ran_out, reset_peak
-from macgpu.measure.records import Footprint, Label, Record, Result, make
+from macgpu.measure.records import Comparison, Footprint, Label, Record, Result, make
 from macgpu.measure.steps import FIRST, Options, TrainStep, ladder
 from macgpu.measure.timing import EFFORTS, time_block, time_step
 from macgpu.models import ARTICLE, CASES, Case
@@ -44,6 +44,7 @@ def run(
     cells: tuple[Cell, ...] = ()
     results: list[Result] = []
     footprints: tuple[Footprint, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
     if "ceilings" in chosen or "models" in chosen:
         cells = ceilings.measure(device, SWEEPS[profile], EFFORTS[profile], report)
     if "models" in chosen:
@@ -52,6 +53,7 @@ def run(
     if "energy" in chosen:
         results += measure_energy(CASES[ENERGY_CASE], device, profile, report)
     if "memory" in chosen:
+        comparisons = tuple(footprint.emptying(device))
         footprints = tuple(footprint.measure(device, profile, report))
     return make(
         device,
@@ -60,7 +62,8 @@ def run(
         provenance,
         cells,
         tuple(results),
-        footprints=footprints,
+        comparisons,
+        footprints,
     )
 
 
