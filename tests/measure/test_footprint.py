@@ -1,5 +1,6 @@
 """Footprints: sizes in turn until one does not fit, which is said, and the rest goes on."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from macgpu.measure import footprint, records
 from macgpu.measure.memory import OUT_OF_MEMORY
 from macgpu.measure.records import Footprint, RecordError
-from macgpu.models import CASES
+from macgpu.models import CASES, Encoder
 from tests.measure.test_records import RECORD
 
 CPU = torch.device("cpu")
@@ -64,7 +65,13 @@ def test_what_would_take_most_of_the_memory_is_not_tried(monkeypatch):
 
 
 def test_every_way_is_measured_on_the_device_that_has_it(monkeypatch):
-    monkeypatch.setattr(footprint, "SIZES", {"smoke": {"encoder": (1,)}})
+    small = replace(
+        CASES["encoder"],
+        make=lambda: Encoder(vocabulary=100, length=32, width=64),
+        make_inputs=lambda size, generator: torch.randint(100, (size, 32), generator=generator),
+    )
+    monkeypatch.setitem(CASES, "encoder", small)
+    monkeypatch.setattr(footprint, "SIZES", {"smoke": {"encoder": (16,)}})
     lines = []
     points = list(footprint.measure(CPU, "smoke", lines.append))
     assert [(point.autocast, point.checkpointed) for point in points] == [
@@ -98,8 +105,6 @@ def test_footprints_are_read_as_they_were_written(tmp_path):
 )
 def test_a_footprint_that_says_nothing_sensible_is_refused(tmp_path, change, words):
     path = records.write(replace(RECORD, footprints=(POINT,)), tmp_path)
-    import json
-
     content = json.loads(path.read_text())
     content["footprints"][0] |= change
     path.write_text(json.dumps(content))

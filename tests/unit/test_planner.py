@@ -31,7 +31,8 @@ def test_the_parts_of_an_mlp_are_those_of_the_closed_form():
     width, batch = 1024, 512
     step = plan(mlp(width), images, F.cross_entropy, batch)
     weights = 4 * (784 * width + width + width * 10 + 10)
-    near = partial(pytest.approx, abs=8 * planner.ROUND)
+    # Each of a dozen small tensors takes a whole unit of the allocator.
+    near = partial(pytest.approx, abs=16 * planner.ROUND)
     assert step.sizes["weights"] == near(weights)
     assert step.sizes["gradients"] == near(weights)
     assert step.sizes["optimizer"] == near(2 * weights)
