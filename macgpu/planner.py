@@ -207,7 +207,11 @@ def plan(
             f"the model's path depends on values ({error}), which a plan does not have: "
             "take out .item(), boolean masks as indices and the like"
         ) from None
-    return Plan(batch_size, ledger.timeline(), ledger.starts)
+    # What came before forward is no part of the step, but for what it left.
+    before = ledger.starts["forward"] - 1
+    timeline = {kind: curve[before:] for kind, curve in ledger.timeline().items()}
+    starts = {phase: start - before for phase, start in ledger.starts.items()}
+    return Plan(batch_size, timeline, starts)
 
 
 def _check(model: nn.Module, batch_size: int, autocast: str | None, attention: str) -> None:
