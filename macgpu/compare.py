@@ -8,7 +8,7 @@ import pandas as pd
 
 from macgpu.measure import records
 from macgpu.measure.ceilings import peak_flops
-from macgpu.measure.records import Record, Result
+from macgpu.measure.records import Comparison, Record, Result
 from macgpu.measure.timing import ratio_of_timings
 
 
@@ -123,10 +123,14 @@ def rivals(device_type: str) -> pd.DataFrame:
     Columns: model, code, step, the other's time over the book's with its interval, and what that
     makes of the other (``"faster"``, ``"slower"`` or no difference shown).
     """
+
+    def others(record: Record) -> list[Comparison]:
+        return [pair for pair in record.comparisons if pair.a.code != pair.b.code]
+
     newest_run: dict[str, Record] = {}
     for record in sorted(records.read_all(), key=lambda record: record.finished):
         if record.device.type == device_type:
-            newest_run.update((comparison.a.model, record) for comparison in record.comparisons)
+            newest_run.update((pair.a.model, record) for pair in others(record))
     return pd.DataFrame(
         {
             "model": f"{model}, batch {pair.a.batch_size}",
@@ -137,7 +141,7 @@ def rivals(device_type: str) -> pd.DataFrame:
             "it is": pair.ratio.verdict,
         }
         for model, record in newest_run.items()
-        for pair in record.comparisons
+        for pair in others(record)
         if pair.a.model == model
     )
 

@@ -58,7 +58,8 @@ def list_records(folder: Folder = Path("results")) -> None:
         print(
             f"{path.name}: {record.device.name}, {record.profile}, {record.finished[:10]}, "
             f"{record.provenance}; {len(record.ceilings)} ceilings, "
-            f"{timed} of {len(record.results)} cases timed, {len(record.loading)} loaders"
+            f"{timed} of {len(record.results)} cases timed, {len(record.loading)} loaders, "
+            f"{len(record.footprints)} footprints"
         )
 
 

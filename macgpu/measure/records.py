@@ -110,6 +110,33 @@ class Comparison:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class Footprint:
+    """The memory of a training step, predicted and measured. Where it failed, ``failure`` says why.
+
+    The optimizer is a fused AdamW. Bytes are ``None`` where there is no counter.
+    """
+
+    model: Annotated[str, _NAME]
+    batch_size: Annotated[int, Field(ge=1)]
+    autocast: Literal["bfloat16", "float16"] | None
+    checkpointed: bool
+    """Whether the activations within each block were computed anew in backward."""
+    predicted_bytes: Annotated[int, Field(gt=0)]
+    """The planner's peak, cuBLAS's workspaces included."""
+    peak_bytes: Annotated[int, Field(gt=0)] | None = None
+    """The most that tensors held in a step that is not the first."""
+    reserved_bytes: Annotated[int, Field(gt=0)] | None = None
+    """What the allocator held after it, its cache included."""
+    samples_per_s: Annotated[float, Field(gt=0)] | None = None
+    failure: str | None = None
+
+    @property
+    def error(self) -> float | None:
+        """The prediction over the measurement, less one."""
+        return self.predicted_bytes / self.peak_bytes - 1 if self.peak_bytes else None
+
+
+@dataclass(frozen=True, config=_STRICT)
 class Record:
     """One run of one or more suites on one device."""
 
@@ -127,6 +154,7 @@ class Record:
     results: tuple[Result, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     loading: tuple[Loading, ...] = ()
+    footprints: tuple[Footprint, ...] = ()
 
     @property
     def caption(self) -> str:
@@ -159,6 +187,7 @@ def make(
     results: tuple[Result, ...] = (),
     comparisons: tuple[Comparison, ...] = (),
     loading: tuple[Loading, ...] = (),
+    footprints: tuple[Footprint, ...] = (),
 ) -> Record:
     """A record of what was measured on this machine, dated now."""
     return Record(
@@ -175,6 +204,7 @@ def make(
         results=results,
         comparisons=comparisons,
         loading=loading,
+        footprints=footprints,
     )
 
 
@@ -262,6 +292,11 @@ def _validate(content: bytes, name: str) -> Record:
     for field, samples, median in _medians(record):
         if not math.isclose(statistics.median(samples), median, rel_tol=1e-6):
             raise RecordError(f"{name}: {field}: is not the median of its samples")
+    for number, footprint in enumerate(record.footprints):
+        if (footprint.failure is None) != (footprint.samples_per_s is not None):
+            raise RecordError(
+                f"{name}: footprints.{number}.failure: there must be a rate or a failure, not both"
+            )
     return record
 
 

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 
-from macgpu.measure import ceilings, energy, loading, parity
+from macgpu.measure import ceilings, energy, footprint, loading, parity
 from macgpu.measure.ceilings import SWEEPS, Cell
 from macgpu.measure.flops import Work, count_step, floor
 from macgpu.measure.memory import OUT_OF_MEMORY, peak_bytes, ran_out, reset_peak
-from macgpu.measure.records import PRECISION, Label, Record, Result, make
+from macgpu.measure.records import PRECISION, Comparison, Footprint, Label, Record, Result, make
 from macgpu.measure.steps import FIRST, Options, TrainStep, ladder, precisions
 from macgpu.measure.timing import EFFORTS, time_block, time_step
 from macgpu.models import ARTICLE, CASES, Case
 
 Report = Callable[[str], None]
 
-SUITES = ("ceilings", "models", "precision", "energy", "loading")
+SUITES = ("ceilings", "models", "precision", "energy", "loading", "memory")
 ENERGY_CASE = PRECISION_CASE = "resnet50"
 ENERGY_BATCHES = {"smoke": (2,), "quick": (2, 8, 32), "full": (16, 64, 256)}
 """By profile: the tuned step is measured at each, the plain one at the largest."""
@@ -45,6 +45,9 @@ def run(
     chosen = [name for name in SUITES if name in tuple(suites)]
     cells: tuple[Cell, ...] = ()
     results: list[Result] = []
+    loaders: tuple[loading.Loading, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    footprints: tuple[Footprint, ...] = ()
     if "ceilings" in chosen or "models" in chosen:
         cells = ceilings.measure(device, SWEEPS[profile], EFFORTS[profile], report)
     if "models" in chosen:
@@ -55,10 +58,22 @@ def run(
         results += measure_precision(CASES[name], device, profile, report)
     if "energy" in chosen:
         results += measure_energy(CASES[ENERGY_CASE], device, profile, report)
-    loaders: tuple[loading.Loading, ...] = ()
     if "loading" in chosen:
         loaders = tuple(loading.measure(device, profile, report))
-    return make(device, tuple(chosen), profile, provenance, cells, tuple(results), loading=loaders)
+    if "memory" in chosen:
+        comparisons = tuple(footprint.emptying(device))
+        footprints = tuple(footprint.measure(device, profile, report))
+    return make(
+        device,
+        tuple(chosen),
+        profile,
+        provenance,
+        cells,
+        tuple(results),
+        comparisons,
+        loaders,
+        footprints,
+    )
 
 
 def measure_case(
