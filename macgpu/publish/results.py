@@ -8,7 +8,7 @@ from pathlib import Path
 from macgpu.errors import BookError
 from macgpu.measure import records
 from macgpu.measure.ceilings import bandwidth, peak_flops
-from macgpu.measure.records import Record, RecordError, Result
+from macgpu.measure.records import Footprint, Record, RecordError, Result
 
 EMPTY = "There is no record yet.\n"
 
@@ -54,6 +54,9 @@ def _section(record: Record) -> str:
     if energies:
         heading = ("Energy of", "Batch", "Gross", "Net", "Idle", "Meter")
         parts.append(_table(heading, map(_energy_row, energies)))
+    if record.footprints:
+        heading = ("Memory of", "Batch", "Predicted", "Measured", "Reserved", "Samples/s")
+        parts.append(_table(heading, map(_footprint_row, record.footprints)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -70,9 +73,8 @@ def _timed_row(result: Result) -> str:
     start = f"| {_name(result)} | {result.label.batch_size} |"
     if result.timing is None:
         return f"{start} not timed: {_cell(result.failure)} | – | – |"
-    memory = result.peak_memory_bytes
-    shown = "–" if memory is None else f"{memory / 2**30:.2f} GiB"
-    return f"{start} {result.samples_per_s:,.1f} | {result.timing} | {shown} |"
+    memory = _gib(result.peak_memory_bytes)
+    return f"{start} {result.samples_per_s:,.1f} | {result.timing} | {memory} |"
 
 
 def _energy_row(result: Result) -> str:
@@ -85,6 +87,19 @@ def _energy_row(result: Result) -> str:
         f"| {measured.net_j_per_sample:.3g} J/sample | {measured.idle_w:.0f} W "
         f"| {_cell(measured.source)} |"
     )
+
+
+def _footprint_row(point: Footprint) -> str:
+    way = f"{point.autocast or 'float32'}{', checkpointed' * point.checkpointed}"
+    start = f"| {point.model}, {way} | {point.batch_size} | {_gib(point.predicted_bytes)} |"
+    if point.failure:
+        return f"{start} {_cell(point.failure)} | – | – |"
+    measured = f"{_gib(point.peak_bytes)} | {_gib(point.reserved_bytes)}"
+    return f"{start} {measured} | {point.samples_per_s:,.1f} |"
+
+
+def _gib(count: int | None) -> str:
+    return "–" if count is None else f"{count / 2**30:.2f} GiB"
 
 
 def _cell(text: str | None) -> str:

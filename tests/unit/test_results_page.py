@@ -8,7 +8,7 @@ import torch
 from macgpu.errors import BookError
 from macgpu.measure import records
 from macgpu.measure.energy import Energy
-from macgpu.measure.records import Label, Result
+from macgpu.measure.records import Footprint, Label, Result
 from macgpu.measure.steps import Options
 from macgpu.measure.timing import summarise
 from macgpu.publish.results import results_tables
@@ -77,3 +77,19 @@ def test_a_record_that_is_refused_stops_the_page(tmp_path):
     path.write_text(path.read_text()[:200])
     with pytest.raises(BookError, match=path.name):
         results_tables(tmp_path)
+
+
+def test_a_footprint_is_shown_beside_its_prediction(tmp_path):
+    fits = Footprint("resnet50", 32, "bfloat16", True, 2**30, 2 * 2**30, 3 * 2**30, 64.0)
+    fails = Footprint("resnet50", 4096, None, False, 2**40, failure="out of memory")
+    record = records.make(torch.device("cpu"), ("memory",), "smoke", footprints=(fits, fails))
+    records.write(record, tmp_path)
+    page = results_tables(tmp_path)
+    assert row(page, "| resnet50, bfloat16, checkpointed")[1:] == [
+        "32",
+        "1.00 GiB",
+        "2.00 GiB",
+        "3.00 GiB",
+        "64.0",
+    ]
+    assert row(page, "| resnet50, float32")[1:4] == ["4096", "1024.00 GiB", "out of memory"]
