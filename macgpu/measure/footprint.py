@@ -49,7 +49,7 @@ Report = Callable[[str], None]
 
 
 def measure(
-    device: torch.device, profile: str, report: Report = print, seconds: float = 150.0
+    device: torch.device, profile: str, report: Report = print, seconds: float = 200.0
 ) -> Iterator[Footprint]:
     """The footprint of each model, way and batch size of the profile.
 

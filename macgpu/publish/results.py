@@ -9,7 +9,7 @@ from macgpu.errors import BookError
 from macgpu.measure import records
 from macgpu.measure.ceilings import bandwidth, peak_flops
 from macgpu.measure.loading import Loading
-from macgpu.measure.records import Comparison, Label, Record, RecordError, Result
+from macgpu.measure.records import Comparison, Footprint, Label, Record, RecordError, Result
 
 EMPTY = "There is no record yet.\n"
 
@@ -61,6 +61,9 @@ def _section(record: Record) -> str:
     if record.loading:
         heading = ("Loader", "Workers", "Images/s", "Step alone", "Step with loader", "Waiting")
         parts.append(_table(heading, map(_loading_row, record.loading)))
+    if record.footprints:
+        heading = ("Memory of", "Batch", "Predicted", "Measured", "Reserved", "Samples/s")
+        parts.append(_table(heading, map(_footprint_row, record.footprints)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -85,9 +88,8 @@ def _timed_row(result: Result) -> str:
     start = f"| {_name(result.label)} | {result.label.batch_size} |"
     if result.timing is None:
         return f"{start} not timed: {_cell(result.failure)} | – | – |"
-    memory = result.peak_memory_bytes
-    shown = "–" if memory is None else f"{memory / 2**30:.2f} GiB"
-    return f"{start} {result.samples_per_s:,.1f} | {result.timing} | {shown} |"
+    memory = _gib(result.peak_memory_bytes)
+    return f"{start} {result.samples_per_s:,.1f} | {result.timing} | {memory} |"
 
 
 def _energy_row(result: Result) -> str:
@@ -112,6 +114,19 @@ def _loading_row(entry: Loading) -> str:
         f"{start} {entry.images_per_s:,.0f} | {1e3 * timing.model_s:.4g} ms "
         f"| {1e3 * timing.both_s:.4g} ms | {max(0.0, timing.wait_share):.1%} |"
     )
+
+
+def _footprint_row(point: Footprint) -> str:
+    way = f"{point.autocast or 'float32'}{', checkpointed' * point.checkpointed}"
+    start = f"| {point.model}, {way} | {point.batch_size} | {_gib(point.predicted_bytes)} |"
+    if point.failure:
+        return f"{start} {_cell(point.failure)} | – | – |"
+    measured = f"{_gib(point.peak_bytes)} | {_gib(point.reserved_bytes)}"
+    return f"{start} {measured} | {point.samples_per_s:,.1f} |"
+
+
+def _gib(count: int | None) -> str:
+    return "–" if count is None else f"{count / 2**30:.2f} GiB"
 
 
 def _cell(text: str | None) -> str:

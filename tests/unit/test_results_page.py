@@ -9,7 +9,7 @@ from macgpu.errors import BookError
 from macgpu.measure import records
 from macgpu.measure.energy import Energy
 from macgpu.measure.loading import Loading, Pass, ThreeWay
-from macgpu.measure.records import Comparison, Label, Result
+from macgpu.measure.records import Comparison, Footprint, Label, Result
 from macgpu.measure.steps import Options
 from macgpu.measure.timing import ratio_of_pairs, summarise
 from macgpu.publish.results import results_tables
@@ -108,3 +108,19 @@ def test_a_loader_is_shown_with_its_rate_and_what_waits_for_it(tmp_path):
         "| jpeg, resnet18, batch 20 | 4 | not timed: out of memory | – | – | – |",
         "| resident, resnet18, batch 20 | – | 8,000 | 102.5 ms | 100 ms | 0.0% |",
     ]
+
+
+def test_a_footprint_is_shown_beside_its_prediction(tmp_path):
+    fits = Footprint("resnet50", 32, "bfloat16", True, 2**30, 2 * 2**30, 3 * 2**30, 64.0)
+    fails = Footprint("resnet50", 4096, None, False, 2**40, failure="out of memory")
+    record = records.make(torch.device("cpu"), ("memory",), "smoke", footprints=(fits, fails))
+    records.write(record, tmp_path)
+    page = results_tables(tmp_path)
+    assert row(page, "| resnet50, bfloat16, checkpointed")[1:] == [
+        "32",
+        "1.00 GiB",
+        "2.00 GiB",
+        "3.00 GiB",
+        "64.0",
+    ]
+    assert row(page, "| resnet50, float32")[1:4] == ["4096", "1024.00 GiB", "out of memory"]
