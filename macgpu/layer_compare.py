@@ -67,7 +67,8 @@ class LayerComparison:
 
     @property
     def first_gradient(self) -> Check | None:
-        """The first layer, counted from the loss, whose backward departs."""
+        """The first layer, counted from the loss, whose backward departs: it, or code between it
+        and the one after."""
         return next((check for check in self.gradients if check.departs), None)
 
     def table(self, part: str) -> pd.DataFrame:
@@ -90,6 +91,8 @@ def compare_layers(
     loss_fn: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
 ) -> LayerComparison:
     """Run both models on the batch, each where it lies, and compare every layer.
+
+    TF32 is switched off. Gradients are cleared; running statistics move, as in any step.
 
     Args:
         reference: on the CPU. In float64, the tolerance of each layer is :data:`MARGIN` times what
