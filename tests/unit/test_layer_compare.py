@@ -56,7 +56,8 @@ def test_a_right_model_departs_nowhere_and_is_left_as_it_was(network, batch):
     )
 
 
-@pytest.mark.parametrize("name", ["layer2.1.conv1", "layer3.0.downsample.1", "layer1.0.relu"])
+# What `bn2` gives, the block then adds to in place.
+@pytest.mark.parametrize("name", ["layer2.1.conv1", "layer2.1.bn2", "layer3.0.downsample.1"])
 def test_an_error_planted_in_the_middle_is_named(network, batch, name):
     reference, suspect = twins(network, CPU)
     suspect.get_submodule(name).register_forward_hook(off_by(0.002))
@@ -75,17 +76,19 @@ def test_an_error_in_the_code_of_a_block_is_the_blocks(network, batch):
     assert found.first_output.layer == "layer3.1"
 
 
-def test_an_error_planted_in_a_backward_is_named(network, batch):
+# The second shares its input with `layer3.0.downsample.0`, whose own backward is right.
+@pytest.mark.parametrize("name", ["layer2.1.conv2", "layer3.0.conv1"])
+def test_an_error_planted_in_a_backward_is_named(network, batch, name):
     reference, suspect = twins(network, CPU)
-    wrong = suspect.layer2[1].conv2
+    wrong = suspect.get_submodule(name)
     wrong.register_forward_hook(lambda module, inputs, output: WrongBackward.apply(output))
     found = compare_layers(reference, suspect, batch)
     assert found.first_output is None
-    assert found.first_gradient.layer == "layer2.1.conv2"
+    assert found.first_gradient.layer == name
     assert found.first_gradient.error == pytest.approx(0.1, rel=0.01)
     # What comes earlier in backward, nearer to the loss, is right.
     order = [check.layer for check in found.gradients]
-    assert order.index("layer3.0.conv1") < order.index("layer2.1.conv2") < order.index("layer1.0")
+    assert order.index("layer4.0.conv1") < order.index(name) < order.index("layer1.0")
 
 
 def test_a_wrong_gradient_of_a_weight_alone_is_named(network, batch):
@@ -144,11 +147,21 @@ def test_tokens_and_layers_that_give_tuples_are_followed():
     assert found.first_gradient.layer == "layers.layers.3.self_attn"
 
 
+class Noisy(nn.Module):
+    """Drops values by a function, which no list of modules shows."""
+
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.5)
+
+
 def test_active_dropout_and_other_layers_are_refused():
     batch = torch.randn(4, 6), torch.tensor([0, 1, 2, 0])
     model = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))
     with pytest.raises(ValueError, match="dropout is active"):
         compare_layers(*twins(model, CPU), batch)
     assert compare_layers(*twins(model.eval(), CPU), batch).first_output is None
+    hidden = nn.Sequential(nn.Linear(6, 3), Noisy())
+    with pytest.raises(ValueError, match=r"1 \(Noisy\) differs .* from itself"):
+        compare_layers(*twins(hidden, CPU), batch)
     with pytest.raises(ValueError, match="do not run the same layers"):
         compare_layers(model.double(), model[:1].float(), batch)

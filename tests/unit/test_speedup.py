@@ -33,6 +33,10 @@ def test_the_cpu_s_time_is_divided_by_the_accelerator_s_for_equal_steps():
         result("cnn", 32, 1.0),
         result("cnn", 64, 1.0, Options(autocast="bfloat16")),
     )
+    # The same step once more, of the suite that compares data types.
+    again = result("mlp", 128, 0.3)
+    again = replace(again, label=replace(again.label, step="precision: float32"))
+    cuda = replace(cuda, results=(*cuda.results, again))
     (pair,) = speedup.pairs([cuda, cpu])
     (only,) = pair.speedups()
     assert (only.label.model, only.label.batch_size) == ("mlp", 128)
