@@ -136,18 +136,17 @@ def as_batch(batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def spawn_loader(
-    dataset: Dataset,
-    batch_size: int,
-    workers: int = 0,
-    persistent: bool = True,
-    shuffle_seed: int = 0,
+    dataset: Dataset, batch_size: int, workers: int = 0, persistent: bool = True
 ) -> DataLoader:
-    """A shuffling ``DataLoader`` with spawned workers, as a Mac has them, on every system."""
+    """A shuffling ``DataLoader`` with spawned workers, as a Mac has them, on every system.
+
+    The order is drawn from a generator of its own, so that it does not depend on what else is.
+    """
     return DataLoader(
         dataset,
         batch_size,
         shuffle=True,
-        generator=torch.Generator().manual_seed(shuffle_seed),
+        generator=torch.Generator().manual_seed(0),
         num_workers=workers,
         collate_fn=as_batch if hasattr(dataset, "__getitems__") else None,
         multiprocessing_context="spawn" if workers else None,

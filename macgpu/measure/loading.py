@@ -26,7 +26,6 @@ from macgpu.loading import (
     write_arrays,
     write_jpegs,
 )
-from macgpu.machine import read_machine
 from macgpu.measure.memory import OUT_OF_MEMORY, ran_out
 from macgpu.measure.steps import Options, TrainStep
 from macgpu.measure.timing import Clock
@@ -241,12 +240,13 @@ def measure(
 ) -> Iterator[Loading]:
     """Every kind of loader in front of one model: rate, step time, and the share of waiting.
 
-    On full, half of the machine's cores is tried as a number of workers too: a rule in use.
+    On full, half of the logical cores is tried as a number of workers too, up to
+    :data:`MOST_WORKERS`: a rule in use.
     """
     plan = PLANS[profile]
     workers = set(plan.workers)
     if profile == "full":
-        workers.add(min(read_machine().cores // 2, MOST_WORKERS))
+        workers.add(min((os.cpu_count() or 2) // 2, MOST_WORKERS))
     options = Options(autocast="bfloat16", fused=True) if device.type == "cuda" else Options()
     train = TrainStep(CASES[plan.model], device, options, plan.batch_size)
 
