@@ -3,8 +3,8 @@
     PYTHONPATH=. python benchmarks/h200.py --out results --seconds 540
 
 Beside the book's steps it runs timm's and transformers' own, interleaved with the book's, at the
-same batch, optimizer and data. After each part the record is written anew, so that a part that
-fails, or that the time no longer suffices for, loses nothing of the others.
+same batch, optimizer and data. The record is written anew after each figure, so that a run that is
+cut off loses nothing of what it has measured.
 """
 
 from __future__ import annotations
@@ -121,6 +121,7 @@ class Run:
         # One at a time: what is measured stays, whatever comes after it.
         for result in suites.measure_case(case, self.device, self.profile, self.cells, say):
             self.results.append(result)
+            self.write()
 
     def measure_energy(self) -> None:
         case = CASES[suites.ENERGY_CASE]
@@ -133,11 +134,13 @@ class Run:
     def measure_loading(self) -> None:
         for measured in loading.measure(self.device, self.profile, say):
             self.loading.append(measured)
+            self.write()
 
     def measure_memory(self) -> None:
         self.comparisons += footprint.emptying(self.device)
         for measured in footprint.measure(self.device, self.profile, say):
             self.footprints.append(measured)
+            self.write()
 
     def measure_beside(self, case: Case) -> None:
         """The book's most tuned step in turn with the rival's, eager and compiled in two ways."""
