@@ -169,6 +169,10 @@ def write(path: Path, content: dict[str, Any]) -> None:
     """Write a file of tensors and plain values that is there whole or not at all.
 
     A kill leaves the old file, or none, and a rest that ends in ``.partial``.
+
+    Raises:
+        CheckpointError: where the content is not of tensors and plain values.
+        OSError, RuntimeError: where the disk is full; torch has words of its own for it.
     """
     partial = path.with_name(path.name + ".partial")
     try:
@@ -176,8 +180,10 @@ def write(path: Path, content: dict[str, Any]) -> None:
             torch.save({"format": FORMAT, "version": VERSION, **content}, file)
             file.flush()
             _to_disk(file.fileno())
-    except (OSError, RuntimeError):
-        # Such as a full disk, which torch may report in words of its own.
+        # Better to learn now than after the kill that it holds what cannot be read.
+        read(partial)
+    except BaseException:
+        # Such as a full disk, or Ctrl-C.
         partial.unlink(missing_ok=True)
         raise
     partial.replace(path)

@@ -253,6 +253,15 @@ def test_what_a_kill_left_of_a_file_is_removed(tmp_path):
     assert not rest.exists()
 
 
+def test_what_could_not_be_read_again_is_refused_when_it_is_saved(tmp_path):
+    two_checkpoints(tmp_path)
+    kept = in_folder(tmp_path)
+    with pytest.raises(CheckpointError, match="no file of tensors and plain values"):
+        kept.save(3, {"started by": Stranger(tmp_path / "x")})
+    assert kept.resume() == {"step": 2}
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path):
     two_checkpoints(tmp_path)
     kept = in_folder(tmp_path)
