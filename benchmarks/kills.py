@@ -57,12 +57,18 @@ class Runs:
         if child == 0:
             with contextlib.suppress(BaseException):
                 prepare()
-                quiet = {"pictures": self.pictures, "report": lambda _line: None}
-                long_run.run(self.folder / name, SETTINGS, CPU, **quiet)
+                options = {"pictures": self.pictures, "report": require_whole}
+                long_run.run(self.folder / name, SETTINGS, CPU, **options)
                 finish()
                 os._exit(0)
             os._exit(1)
         return os.waitpid(child, 0)[1]
+
+
+def require_whole(line: str) -> None:
+    """Fail where a checkpoint was passed over: a kill must not leave a damaged one at all."""
+    if "Going on from" in line:
+        raise ValueError(line)
 
 
 def count_calls(runs: Runs) -> int:

@@ -123,6 +123,32 @@ def make_parts(
     }
 
 
+def advance(
+    parts: dict[str, Any], count: int, device: torch.device
+) -> tuple[list[float], int, float]:
+    """Take so many steps: the loss of each, the pictures in all, and the seconds, synchronised."""
+    model, optimizer, scheduler = parts["model"], parts["optimizer"], parts["scheduler"]
+    scaler, loader = parts["scaler"], parts["loader"]
+    model.train()
+    losses, pictures = [], 0
+    synchronize(device)
+    start = time.perf_counter()
+    for _ in range(count):
+        inputs, labels = loader.next()
+        shifts = (random.randint(-SHIFT, SHIFT), random.randint(-SHIFT, SHIFT))
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device.type, torch.float16, enabled=device.type != "cpu"):
+            loss = F.cross_entropy(model(inputs.roll(shifts, (2, 3))), labels)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        scheduler.step()
+        losses.append(loss.detach())
+        pictures += len(labels)
+    synchronize(device)
+    return torch.stack(losses).tolist(), pictures, time.perf_counter() - start
+
+
 def run(
     folder: Path,
     settings: Settings,
@@ -168,7 +194,7 @@ def run(
     test_batches = data.Batches(held_out, 500)
     while (why := _reason_to_stop(progress, settings)) is None:
         count = min(settings.every, settings.steps - progress["step"])
-        losses, pictures_seen, seconds = _train(parts, count, device)
+        losses, pictures_seen, seconds = advance(parts, count, device)
         logits, labels = train.predict(parts["model"], test_batches)
         line = {
             "step": progress["step"] + count,
@@ -213,32 +239,6 @@ def differences(one: Path, other: Path) -> list[str]:
     return [name for name in {**first, **second} if not _same(first.get(name), second.get(name))]
 
 
-def _train(
-    parts: dict[str, Any], count: int, device: torch.device
-) -> tuple[list[float], int, float]:
-    """So many steps: the loss of each, the pictures in all, and the seconds, synchronised."""
-    model, optimizer, scheduler = parts["model"], parts["optimizer"], parts["scheduler"]
-    scaler, loader = parts["scaler"], parts["loader"]
-    model.train()
-    losses, pictures = [], 0
-    synchronize(device)
-    start = time.perf_counter()
-    for _ in range(count):
-        inputs, labels = loader.next()
-        shifts = (random.randint(-SHIFT, SHIFT), random.randint(-SHIFT, SHIFT))
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(device.type, torch.float16, enabled=device.type != "cpu"):
-            loss = F.cross_entropy(model(inputs.roll(shifts, (2, 3))), labels)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        scheduler.step()
-        losses.append(loss.detach())
-        pictures += len(labels)
-    synchronize(device)
-    return torch.stack(losses).tolist(), pictures, time.perf_counter() - start
-
-
 def _judged(progress: dict[str, Any], step: int, held_out_loss: float) -> dict[str, Any]:
     """The progress after a check; a loss that is no number is no gain."""
     if held_out_loss < progress["best_loss"]:
@@ -263,7 +263,7 @@ def _measured(device: torch.device, pictures: int, seconds: float) -> dict[str, 
     """Speed and memory now; ``None`` for what has no counter, and for the software device."""
     measured = not softmps.is_active()
     return {
-        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         "seconds": seconds if measured else None,
         "images_per_s": pictures / seconds if measured else None,
         "process_bytes": psutil.Process().memory_info().rss if measured else None,
