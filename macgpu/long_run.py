@@ -146,7 +146,8 @@ def advance(
         losses.append(loss.detach())
         pictures += len(labels)
     synchronize(device)
-    return torch.stack(losses).tolist(), pictures, time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    return torch.stack(losses).tolist(), pictures, seconds
 
 
 def run(
