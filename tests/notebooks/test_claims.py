@@ -1,4 +1,4 @@
-"""The list of the two articles' claims: each with a verdict, evidence, and a chapter that exists."""
+"""The articles' claims: each has a verdict, evidence, and a chapter that exists."""
 
 import csv
 
