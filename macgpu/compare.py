@@ -122,8 +122,8 @@ def gain_table(gained: pd.DataFrame) -> pd.DataFrame:
 def rivals(device_type: str) -> pd.DataFrame:
     """Other people's steps beside the book's most tuned one, of each model from its newest run.
 
-    Columns: model, code, step, the other's time over the book's with its interval, and what that
-    makes of the other (``"faster"``, ``"slower"`` or no difference shown).
+    Columns: model, step (and whose), the other's time over the book's with the bounds of its
+    interval, and what that makes of the other (``"faster"``, ``"slower"`` or no difference shown).
     """
 
     def others(record: Record) -> list[Comparison]:
@@ -135,11 +135,11 @@ def rivals(device_type: str) -> pd.DataFrame:
             newest_run.update((pair.a.model, record) for pair in others(record))
     return pd.DataFrame(
         {
-            "model": f"{model}, batch {pair.a.batch_size}",
-            "code": pair.a.code,
-            "step": pair.a.step,
-            "its time / the book's": pair.ratio.median,
-            "interval": f"{pair.ratio.low:.3f} to {pair.ratio.high:.3f}",
+            "model": model,
+            "step": f"{pair.a.code}, {pair.a.step}",
+            "ratio": pair.ratio.median,
+            "low": pair.ratio.low,
+            "high": pair.ratio.high,
             "it is": pair.ratio.verdict,
         }
         for model, record in newest_run.items()

@@ -20,6 +20,9 @@ from macgpu.measure.timing import Clock, Step, time_block
 MINIMUM_WINDOW_S = 10.0
 """A shorter window is of the size of the meters' own update interval and is refused."""
 
+READABLE_S = 1.0
+"""Power is read over at least so long, several times a meter's own update interval."""
+
 WINDOWS = {"smoke": 10.0, "quick": 10.0, "full": 30.0}
 """Seconds, by profile."""
 
@@ -72,8 +75,15 @@ class Energy:
     """And the temperatures, where the meter has any."""
 
     def watts(self) -> list[tuple[float, float]]:
-        """Power over time: the middle of each interval between readings, and its mean power."""
-        readings = list(zip(self.trace_s, self.trace_j, strict=True))
+        """Power over time: the middle of each interval between readings, and its mean power.
+
+        Readings nearer than :data:`READABLE_S` to the last one are passed over: a meter counts in
+        jumps, and between two jumps it would seem to stand still.
+        """
+        readings: list[tuple[float, float]] = []
+        for second, joules in zip(self.trace_s, self.trace_j, strict=True):
+            if not readings or second - readings[-1][0] >= READABLE_S:
+                readings.append((second, joules))
         return [
             ((s + t) / 2, (after - before) / (t - s))
             for (s, before), (t, after) in zip(readings, readings[1:], strict=False)

@@ -73,11 +73,11 @@ def test_other_peoples_steps_come_from_the_newest_run_of_their_model(monkeypatch
     monkeypatch.setattr(records, "read_all", lambda: iter([new, elsewhere, old]))
     (row,) = compare.rivals("cpu").to_dict("records")
     assert row == {
-        "model": "resnet50, batch 10",
-        "code": "timm",
-        "step": "CUDA graphs",
-        "its time / the book's": 1.25,
-        "interval": "1.250 to 1.250",
+        "model": "resnet50",
+        "step": "timm, CUDA graphs",
+        "ratio": 1.25,
+        "low": 1.25,
+        "high": 1.25,
         "it is": "slower",
     }
     assert compare.rivals("mps").empty
