@@ -33,13 +33,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--nightly", action="store_true", help="all of op_db instead of a fixed tenth")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A file's tests run in one process, in order, as do all that share the executed book."""
-    for item in items:
-        shares_book = {"smoke_run", "site"} & set(item.fixturenames)
-        item.add_marker(pytest.mark.xdist_group("book" if shares_book else item.path.name))
-
-
 @pytest.fixture(scope="session")
 def book() -> Book:
     """The real book, built in a folder of its own."""
