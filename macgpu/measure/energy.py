@@ -15,6 +15,7 @@ from typing import Protocol
 import torch
 
 from macgpu.device import synchronize
+from macgpu.measure.fields import Count, NotNegative, Positive
 from macgpu.measure.timing import Clock, Step, time_block
 
 MINIMUM_WINDOW_S = 10.0
@@ -57,19 +58,19 @@ class Energy:
 
     source: str | None
     reason: str | None
-    window_s: float | None = None
-    samples: int | None = None
+    window_s: Positive | None = None
+    samples: Count | None = None
     """Training samples, such as images, processed in the window."""
-    gross_j: float | None = None
+    gross_j: Positive | None = None
     """All that the meter counted in the window."""
-    idle_w: float | None = None
+    idle_w: NotNegative | None = None
     """Power of the machine at rest, measured over a window as long before."""
-    gross_j_per_sample: float | None = None
+    gross_j_per_sample: Positive | None = None
     net_j_per_sample: float | None = None
     """The idle power over the window subtracted."""
-    trace_s: tuple[float, ...] = ()
+    trace_s: tuple[NotNegative, ...] = ()
     """Raw samples: the moments of the readings, from the start of the window."""
-    trace_j: tuple[float, ...] = ()
+    trace_j: tuple[NotNegative, ...] = ()
     """And the energy counted until then."""
     celsius: tuple[float, ...] = ()
     """And the temperatures, where the meter has any."""

@@ -26,6 +26,7 @@ from macgpu.loading import (
     write_arrays,
     write_jpegs,
 )
+from macgpu.measure.fields import Count, Positive
 from macgpu.measure.memory import OUT_OF_MEMORY, ran_out
 from macgpu.measure.steps import Options, TrainStep
 from macgpu.measure.timing import Clock
@@ -33,18 +34,17 @@ from macgpu.models import CASES
 
 Batch = tuple[Tensor, Tensor]
 Loader = Iterable[Batch]
-_Seconds = Annotated[float, Field(gt=0)]
 
 
 @dataclass(frozen=True)
 class Pass:
     """Wall clock in seconds, the device idle at both ends, of one pass over the data."""
 
-    loader: _Seconds
+    loader: Positive
     """Batches drawn and dropped."""
-    model: _Seconds
+    model: Positive
     """As many steps, each on the same batch."""
-    both: _Seconds
+    both: Positive
     """Training: each batch drawn, and a step on it."""
 
 
@@ -52,15 +52,15 @@ class Pass:
 class ThreeWay:
     """The loader alone, the model alone, and both together. Medians are per step, in seconds."""
 
-    steps: Annotated[int, Field(ge=1)]
+    steps: Count
     """In a pass."""
-    first_pass_s: _Seconds
+    first_pass_s: Positive
     """The loader alone for the first time: with it, its workers start."""
     passes: Annotated[tuple[Pass, ...], Field(min_length=1)]
     """The raw samples of the later passes."""
-    loader_s: _Seconds
-    model_s: _Seconds
-    both_s: _Seconds
+    loader_s: Positive
+    model_s: Positive
+    both_s: Positive
 
     @property
     def wait_share(self) -> float:
@@ -191,14 +191,14 @@ class Loading:
     """In memory one at a time; decoded from files; from a mapped array; resident on the device."""
     workers: Annotated[int, Field(ge=0)]
     """Spawned and persistent."""
-    images: Annotated[int, Field(ge=1)]
+    images: Count
     """In a pass."""
-    side: Annotated[int, Field(ge=1)]
+    side: Count
     """Of a picture (3, side, side), in pixels."""
-    bytes_per_image: Annotated[float, Field(gt=0)]
+    bytes_per_image: Positive
     """As the loader finds it: of a JPEG file on average, else of the pixels."""
     model: Annotated[str, Field(pattern=r"^[\w.+-]+$")]
-    batch_size: Annotated[int, Field(ge=1)]
+    batch_size: Count
     options: Options
     timing: ThreeWay | None
     failure: str | None = None

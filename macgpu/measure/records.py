@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from macgpu.device import Hardware, hardware
-from macgpu.machine import Machine, Power, read_machine, read_power
+from macgpu.machine import DEVICES, Machine, Power, read_machine, read_power
 from macgpu.measure.ceilings import Cell
 from macgpu.measure.energy import Energy
 from macgpu.measure.flops import Floor, Work
@@ -271,7 +271,7 @@ def read_all(folder: Path = RESULTS) -> Iterator[Record]:
 def _validate(content: bytes, name: str) -> Record:
     try:
         version = json.loads(content)["version"]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"{name}: not whole JSON, damaged or cut off: {error}") from None
     except (KeyError, TypeError):
         raise RecordError(f"{name}: version: is missing, so this is no record") from None
@@ -289,15 +289,52 @@ def _validate(content: bytes, name: str) -> Record:
     problem = why_not_measured(record.device.type, record.machine)
     if problem:
         raise RecordError(f"{name}: device.type: {problem}")
+    for field, problem in _problems(record):
+        raise RecordError(f"{name}: {field}: {problem}")
+    return record
+
+
+def _problems(record: Record) -> Iterator[tuple[str, str]]:
+    """What no field shows by itself: the field, and what is wrong."""
+    if "torch" not in record.software:
+        yield "software.torch", "is missing"
+    if record.device.type not in DEVICES:
+        yield "device.type", f"is none of {', '.join(DEVICES)}"
+    for field in ("cores", "memory_bytes"):
+        if getattr(record.machine, field) < 1:
+            yield f"machine.{field}", "is less than 1"
     for field, samples, median in _medians(record):
         if not math.isclose(statistics.median(samples), median, rel_tol=1e-6):
-            raise RecordError(f"{name}: {field}: is not the median of its samples")
+            yield field, "is not the median of its samples"
+    for field, low, median, high in _intervals(record):
+        if not low <= median <= high:
+            yield field, "is outside of its interval"
+    for field, measured, failure in _outcomes(record):
+        if (measured is None) == (failure is None):
+            yield f"{field}.failure", "there must be a measurement or a failure, not both"
+
+
+def _outcomes(record: Record) -> Iterator[tuple[str, object, str | None]]:
+    """Of each case its field, what was measured, and why nothing was."""
+    for part in ("ceilings", "results", "loading"):
+        for number, entry in enumerate(getattr(record, part)):
+            energy = getattr(entry, "energy", None)
+            # Without a meter there is neither a time nor a failure: the energy says why.
+            yield f"{part}.{number}", entry.timing or energy, entry.failure
     for number, footprint in enumerate(record.footprints):
-        if (footprint.failure is None) != (footprint.samples_per_s is not None):
-            raise RecordError(
-                f"{name}: footprints.{number}.failure: there must be a rate or a failure, not both"
-            )
-    return record
+        yield f"footprints.{number}", footprint.samples_per_s, footprint.failure
+
+
+def _intervals(record: Record) -> Iterator[tuple[str, float, float, float]]:
+    """Each stated median with its field, between the bounds of its interval."""
+    for part in ("ceilings", "results"):
+        for number, entry in enumerate(getattr(record, part)):
+            if (timing := entry.timing) is not None:
+                field = f"{part}.{number}.timing.median_s"
+                yield field, timing.low_s, timing.median_s, timing.high_s
+    for number, comparison in enumerate(record.comparisons):
+        ratio = comparison.ratio
+        yield f"comparisons.{number}.ratio.median", ratio.low, ratio.median, ratio.high
 
 
 def _medians(record: Record) -> Iterator[tuple[str, Sequence[float], float]]:

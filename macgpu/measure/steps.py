@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ class Options:
 
     tf32: bool = False
     """Round the inputs of float32 products to TF32 (NVIDIA)."""
-    autocast: str | None = None
+    autocast: Literal["bfloat16", "float16"] | None = None
     """``"bfloat16"`` or ``"float16"``."""
     channels_last: bool = False
     fused: bool = False

@@ -175,8 +175,11 @@ def test_footprints_of_several_runs_of_one_device_are_one_set(monkeypatch):
     second = replace(
         first, finished="2026-01-02T00:00:00+00:00", footprints=(again, other), comparisons=()
     )
-    elsewhere = replace(first, software={**first.software, "torch": "1.0"})
-    monkeypatch.setattr(records, "read_all", lambda: iter([second, elsewhere, first]))
+    spoilt = replace(first, footprints=(replace(other, batch_size=9),))
+    elsewhere = replace(spoilt, software={**first.software, "torch": "1.0"})
+    another = replace(spoilt, device=replace(first.device, name="another card"))
+    kept = [second, elsewhere, another, first]
+    monkeypatch.setattr(records, "read_all", lambda: iter(kept))
     found = compare.newest_footprints("cpu")
     assert found.caption == second.caption
     assert set(found.footprints) == {*first.footprints[1:], again, other}
