@@ -250,8 +250,9 @@ def prediction_words(record: Record | None, tolerance: float) -> str:
     within = sum(error <= tolerance for error in errors)
     return (
         f"In the record of {record.device.name}, {len(errors)} steps of the book's models were "
-        "predicted and then measured, each after its warm-up, in float32 and in bfloat16, with "
-        "and without checkpointing. The prediction was within "
+        "predicted and then measured, each after its warm-up "
+        f"({', '.join(dict.fromkeys(point.model for point in footprints(record)))}). "
+        "The prediction was within "
         f"{100 * tolerance:.0f} % of the measured peak for {within} of them; the largest error "
         f"was {100 * max(errors):.1f} %."
     )

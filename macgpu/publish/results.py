@@ -37,7 +37,8 @@ def results_tables(folder: Path) -> str:
 
 
 def _section(record: Record) -> str:
-    parts = [f"## {record.device.name}, {record.finished[:10]}, {record.profile}", record.caption]
+    moment = record.finished[:16].replace("T", " ")
+    parts = [f"## {record.device.name}, {moment}, {record.profile}", record.caption]
     ceilings = [
         f"{dtype} matrix product {peak / 1e12:.3g} TFLOP/s"
         for dtype in dict.fromkeys(cell.dtype for cell in record.ceilings)
@@ -79,7 +80,8 @@ def _name(label: Label) -> str:
 def _comparison_row(comparison: Comparison) -> str:
     ratio = comparison.ratio
     return (
-        f"| {_name(comparison.a)} | {_name(comparison.b)} "
+        f"| {_name(comparison.a)} ({comparison.a.step}) "
+        f"| {_name(comparison.b)} ({comparison.b.step}) "
         f"| {ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] | {ratio.verdict} |"
     )
 

@@ -67,7 +67,7 @@ def test_other_peoples_step_stands_beside_the_books(tmp_path):
     ratio = ratio_of_pairs([1.25] * 60)
     write(tmp_path, comparisons=(Comparison(theirs, ours, ratio),))
     assert row(results_tables(tmp_path), "| timm's resnet50, float32")[1:] == [
-        "resnet50, float32",
+        "resnet50, float32 (float32)",
         "1.250 [1.250, 1.250]",
         "slower",
     ]
