@@ -19,6 +19,8 @@ from torch.utils.data import DataLoader, Dataset
 from macgpu.data import DataError, Pictures, Prepare
 
 JPEG_QUALITY = 90
+SUFFIXES = (".jpg", ".jpeg")
+"""Of a JPEG file's name, in small letters or capitals."""
 
 
 def enlarged(pictures: Pictures, side: int) -> Pictures:
@@ -66,6 +68,8 @@ class JpegDataset(Dataset):
     """JPEG files in one folder a class, decoded when they are asked for.
 
     An item is uint8 (3, height, width) and its label, the place of its folder among all by name.
+    Names with a leading dot, such as ``.ipynb_checkpoints`` or a Mac's ``._NAME.jpg``, are no
+    classes and no pictures.
 
     Raises:
         DataError: where the folder holds no ``CLASS/NAME.jpg``; for an item, as :func:`read_jpeg`.
@@ -73,10 +77,14 @@ class JpegDataset(Dataset):
 
     def __init__(self, folder: Path) -> None:
         folder = Path(folder)
-        self.paths = sorted(folder.glob("*/*.jpg"))
+        self.classes = sorted(path.name for path in _visible(folder, "*") if path.is_dir())
+        self.paths = sorted(
+            path
+            for path in _visible(folder, "*/*")
+            if path.suffix.lower() in SUFFIXES and path.is_file()
+        )
         if not self.paths:
             raise DataError(f"{folder} holds no picture: files named CLASS/NAME.jpg are expected")
-        self.classes = sorted(path.name for path in folder.iterdir() if path.is_dir())
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -175,6 +183,13 @@ class OnDevice:
             # The default, a copy that is waited for: see the chapter on data loading.
             images, labels = images.to(self.device), labels.to(self.device)
             yield images if self.prepare is None else self.prepare(images), labels
+
+
+def _visible(folder: Path, pattern: str) -> Iterator[Path]:
+    """What matches, but for names with a leading dot."""
+    for path in folder.glob(pattern):
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts):
+            yield path
 
 
 def _mapped(path: Path) -> np.ndarray:

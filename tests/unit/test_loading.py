@@ -54,6 +54,34 @@ def test_a_label_is_the_place_of_its_folder_whatever_the_name(pictures, jpegs):
         assert dataset[index][1] == (pictures.labels[number] - 3) % len(dataset.classes)
 
 
+def test_names_with_a_leading_dot_are_no_classes_and_no_pictures(pictures, jpegs):
+    before = JpegDataset(jpegs)
+    (jpegs / ".ipynb_checkpoints").mkdir()
+    (jpegs / ".ipynb_checkpoints" / "000000-checkpoint.jpg").write_bytes(b"no class")
+    beside = before.paths[0]
+    beside.with_name(f"._{beside.name}").write_bytes(b"what a Mac puts beside a file")
+    after = JpegDataset(jpegs)
+    assert (after.classes, after.paths) == (before.classes, before.paths)
+    labels = [after[index][1] for index in range(24)]
+    assert labels == [pictures.labels[int(path.stem)] for path in after.paths]
+
+
+def test_a_folder_below_a_hidden_one_is_read(pictures, tmp_path):
+    loading.write_jpegs(pictures, tmp_path / ".cache" / "set")
+    assert len(JpegDataset(tmp_path / ".cache" / "set")) == 24
+
+
+def test_jpeg_files_are_known_by_their_suffix_in_any_case_and_folders_are_none(jpegs):
+    paths = JpegDataset(jpegs).paths
+    paths[0].rename(paths[0].with_suffix(".JPG"))
+    paths[1].rename(paths[1].with_suffix(".jpeg"))
+    paths[2].with_suffix(".txt").write_text("about the picture")
+    (paths[3].parent / "folder.jpg").mkdir()
+    dataset = JpegDataset(jpegs)
+    assert [path.stem for path in dataset.paths] == [path.stem for path in paths]
+    assert all(dataset[index][0].shape == (3, 64, 64) for index in range(24))
+
+
 @pytest.mark.parametrize(
     ("content", "reason", "workers"),
     [
