@@ -33,17 +33,45 @@ def enlarged(pictures: Pictures, side: int) -> Pictures:
 def write_jpegs(pictures: Pictures, folder: Path) -> list[Path]:
     """Write colour pictures as JPEG files, one folder a class, and return the files by name.
 
-    The folders are named by the class's number, and are there for a class without pictures too.
+    The folders are named by the class's number, all with as many digits, so that they sort as the
+    numbers do, and are there for a class without pictures too.
+
+    Raises:
+        DataError: for pictures that are not as :class:`~macgpu.data.Pictures` says, or not colour
+            ones, or none, and where the folder holds something already.
     """
     folder = Path(folder)
-    for label in range(int(pictures.labels.max()) + 1):
-        (folder / f"{label:03d}").mkdir(parents=True, exist_ok=True)
+    _check_colour(pictures)
+    if any(_visible(folder, "*")):
+        raise DataError(f"{folder} is not empty: its pictures and these would be taken together")
+    last = int(pictures.labels.max())
+    digits = max(3, len(str(last)))
+    for label in range(last + 1):
+        (folder / f"{label:0{digits}d}").mkdir(parents=True, exist_ok=True)
     paths = []
     for number, (image, label) in enumerate(zip(pictures.images, pictures.labels, strict=True)):
-        path = folder / f"{int(label):03d}" / f"{number:06d}.jpg"
+        path = folder / f"{int(label):0{digits}d}" / f"{number:06d}.jpg"
         Image.fromarray(image.permute(1, 2, 0).numpy()).save(path, quality=JPEG_QUALITY)
         paths.append(path)
     return sorted(paths)
+
+
+def _check_colour(pictures: Pictures) -> None:
+    images, labels = pictures.images, pictures.labels
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+        raise DataError(
+            f"pictures of {images.dtype} {tuple(images.shape)}: uint8 (N, 3, height, width) are "
+            "expected; enlarged() makes colour pictures of grey ones"
+        )
+    if images.numel() == 0:
+        raise DataError(f"pictures of {tuple(images.shape)}: there is nothing to write")
+    if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
+        raise DataError(
+            f"labels of {labels.dtype} {tuple(labels.shape)}: int64 ({len(images)},) are expected, "
+            "one a picture"
+        )
+    if labels.min() < 0:
+        raise DataError(f"a label of {int(labels.min())}: labels count from 0")
 
 
 def read_jpeg(path: Path) -> Tensor:

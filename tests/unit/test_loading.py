@@ -54,6 +54,48 @@ def test_a_label_is_the_place_of_its_folder_whatever_the_name(pictures, jpegs):
         assert dataset[index][1] == (pictures.labels[number] - 3) % len(dataset.classes)
 
 
+def test_labels_of_four_digits_are_read_back_as_they_were_written(tmp_path):
+    labels = torch.tensor([0, 101, 999, 1000])
+    colours = data.Pictures(torch.zeros(4, 3, 8, 8, dtype=torch.uint8), labels)
+    loading.write_jpegs(colours, tmp_path)
+    dataset = JpegDataset(tmp_path)
+    assert [dataset[index][1] for index in range(4)] == labels.tolist()
+
+
+def test_pictures_are_not_written_among_others(pictures, jpegs, tmp_path):
+    before = JpegDataset(jpegs).paths
+    with pytest.raises(DataError, match=f"{jpegs.name} is not empty"):
+        loading.write_jpegs(pictures.first(4), jpegs)
+    assert JpegDataset(jpegs).paths == before
+    looked_at = tmp_path / "looked-at"
+    looked_at.mkdir()
+    (looked_at / ".DS_Store").write_bytes(b"of a Mac's Finder")
+    assert len(loading.write_jpegs(pictures.first(4), looked_at)) == 4
+
+
+COLOUR, LABELS = torch.zeros(4, 3, 8, 8, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "words"),
+    [
+        (COLOUR[:0], LABELS[:0], "nothing to write"),
+        (COLOUR[..., :0], LABELS, "nothing to write"),
+        (COLOUR[:, :1], LABELS, r"uint8 \(4, 1, 8, 8\)"),
+        (COLOUR[0], LABELS, r"uint8 \(3, 8, 8\)"),
+        (COLOUR.float(), LABELS, "float32"),
+        (COLOUR, LABELS - 1, "a label of -1"),
+        (COLOUR, LABELS.float(), "labels of torch.float32"),
+        (COLOUR, LABELS[:3], r"int64 \(3,\)"),
+        (COLOUR, LABELS[:, None], r"int64 \(4, 1\)"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_a_file_is(images, labels, words, tmp_path):
+    with pytest.raises(DataError, match=words):
+        loading.write_jpegs(data.Pictures(images, labels), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_names_with_a_leading_dot_are_no_classes_and_no_pictures(pictures, jpegs):
     before = JpegDataset(jpegs)
     (jpegs / ".ipynb_checkpoints").mkdir()
