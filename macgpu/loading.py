@@ -137,13 +137,13 @@ class MappedDataset(Dataset):
     :func:`as_batch`. An item is uint8 (channels, height, width) and an int64 label.
 
     Raises:
-        DataError: naming the file that is missing or damaged.
+        DataError: naming the file that is missing or damaged, or holds something else.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
-        self.images = _mapped(self.folder / "images.npy")
-        self.labels = _mapped(self.folder / "labels.npy")
+        self.images = _mapped(self.folder / "images.npy", "uint8", 4)
+        self.labels = _mapped(self.folder / "labels.npy", "int64", 1)
         if len(self.images) != len(self.labels):
             raise DataError(
                 f"{folder}: {len(self.images)} pictures and {len(self.labels)} labels do not fit"
@@ -220,10 +220,18 @@ def _visible(folder: Path, pattern: str) -> Iterator[Path]:
             yield path
 
 
-def _mapped(path: Path) -> np.ndarray:
+def _mapped(path: Path, dtype: str, dimensions: int) -> np.ndarray:
     try:
-        return np.load(path, mmap_mode="r")
+        # Unlike np.load, it opens nothing but a single array.
+        array = np.lib.format.open_memmap(path, mode="r")
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, EOFError) as error:
+    except Exception as error:
+        # Of a damaged header, NumPy raises whatever its parser meets.
         raise DataError(f"{path} is no whole NumPy array: {error}") from None
+    if array.dtype != dtype or array.ndim != dimensions:
+        raise DataError(
+            f"{path} holds {array.dtype.str} of shape {array.shape}: {dtype} "
+            f"({np.dtype(dtype).str}) of {dimensions} dimension(s) is expected"
+        )
+    return array

@@ -203,6 +203,54 @@ def test_damaged_and_unfitting_arrays_are_named(pictures, tmp_path):
         MappedDataset(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("labels", np.zeros(24, np.int32)),
+        ("labels", np.zeros(24, np.float64)),
+        ("labels", np.zeros(24, ">i8")),
+        ("labels", np.zeros((24, 1), np.int64)),
+        ("labels", np.int64(24)),
+        ("labels", np.array(["coat"] * 24)),
+        ("images", np.zeros((24, 3, 8, 8), np.float32)),
+        ("images", np.zeros((24, 8, 8), np.uint8)),
+        ("images", np.uint8(24)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{value.dtype.str}{value.shape}",
+)
+def test_arrays_of_another_kind_are_named_with_what_they_hold(name, array, pictures, tmp_path):
+    loading.write_arrays(pictures, tmp_path)
+    np.save(tmp_path / f"{name}.npy", array)
+    with pytest.raises(DataError) as caught:
+        MappedDataset(tmp_path)
+    assert f"{name}.npy holds {array.dtype.str} of shape {array.shape}: " in str(caught.value)
+
+
+def test_an_archive_under_an_arrays_name_is_named(pictures, tmp_path):
+    loading.write_arrays(pictures, tmp_path)
+    with (tmp_path / "images.npy").open("wb") as file:
+        np.savez(file, images=pictures.images.numpy())
+    with pytest.raises(DataError, match="images.npy is no whole NumPy array"):
+        MappedDataset(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("part", "damaged"),
+    [
+        (b"(24, 3, 64, 64)", b"(24, 3, 64, 64("),
+        (b"(24, 3, 64, 64), }        ", b"(99999999999999999999,), }"),
+    ],
+)
+def test_a_damaged_header_is_named(part, damaged, pictures, tmp_path):
+    loading.write_arrays(pictures, tmp_path)
+    path = tmp_path / "images.npy"
+    whole = path.read_bytes()
+    assert part in whole
+    path.write_bytes(whole.replace(part, damaged, 1))
+    with pytest.raises(DataError, match="images.npy is no whole NumPy array"):
+        MappedDataset(tmp_path)
+
+
 def test_a_file_of_pickled_objects_is_refused(pictures, tmp_path):
     loading.write_arrays(pictures, tmp_path)
     np.save(tmp_path / "labels.npy", np.array([{}] * 24), allow_pickle=True)
