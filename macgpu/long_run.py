@@ -28,6 +28,7 @@ from macgpu import checkpoints, data, softmps, train
 from macgpu.checkpoints import Checkpoints, Stateful
 from macgpu.device import DeviceUnavailableError, memory, pick, seed_everything, synchronize
 from macgpu.errors import BookError
+from macgpu.lock import locked
 
 BEST = "best.pt"
 LOG = "log.jsonl"
@@ -176,49 +177,51 @@ def run(
 
     Raises:
         CheckpointError: where the folder holds checkpoints and none can be used.
-        BookError: where the run in the folder has other settings.
+        BookError: where the run in the folder has other settings, or another process is at it.
     """
     start = clock()
-    training, held_out = (part.to(device) for part in pictures or data.fashion_subset())
-    parts = make_parts(settings, training, device)
-    kept = Checkpoints(folder, parts, device, report)
-    progress = kept.resume() or {
-        "settings": asdict(settings),
-        "step": 0,
-        "best_loss": float("inf"),
-        "best_step": 0,
-        "checks_without_gain": 0,
-    }
-    _require_same_settings(progress["settings"], asdict(settings))
-    log = kept.folder / LOG
-    _cut(log, progress["step"])
-    test_batches = data.Batches(held_out, 500)
-    while (why := _reason_to_stop(progress, settings)) is None:
-        count = min(settings.every, settings.steps - progress["step"])
-        losses, pictures_seen, seconds = advance(parts, count, device)
-        logits, labels = train.predict(parts["model"], test_batches)
-        line = {
-            "step": progress["step"] + count,
-            "held_out_loss": F.cross_entropy(logits, labels).item(),
-            "held_out_accuracy": (logits.argmax(1) == labels).double().mean().item(),
-            "losses": losses,
-            "learning_rate": parts["scheduler"].get_last_lr()[0],
-            "loss_scale": parts["scaler"].get_scale(),
-            **_measured(device, pictures_seen, seconds),
+    folder = Path(folder)
+    with locked(folder):
+        training, held_out = (part.to(device) for part in pictures or data.fashion_subset())
+        parts = make_parts(settings, training, device)
+        kept = Checkpoints(folder, parts, device, report)
+        progress = kept.resume() or {
+            "settings": asdict(settings),
+            "step": 0,
+            "best_loss": float("inf"),
+            "best_step": 0,
+            "checks_without_gain": 0,
         }
-        progress |= _judged(progress, line["step"], line["held_out_loss"])
-        if progress["best_step"] == line["step"]:
-            checkpoints.save_model(kept.folder / BEST, parts["model"], progress)
-        # The line first: what is in the log and in no checkpoint is cut when the run goes on.
-        with log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        kept.save(line["step"], progress)
-        report(_shown(line))
-        if time_limit_s is not None and clock() - start >= time_limit_s:
-            why = _reason_to_stop(progress, settings) or "time limit"
-            break
-    report(f"ended at step {progress['step']}: {why}")
-    return why
+        _require_same_settings(progress["settings"], asdict(settings))
+        log = kept.folder / LOG
+        _cut(log, progress["step"])
+        test_batches = data.Batches(held_out, 500)
+        while (why := _reason_to_stop(progress, settings)) is None:
+            count = min(settings.every, settings.steps - progress["step"])
+            losses, pictures_seen, seconds = advance(parts, count, device)
+            logits, labels = train.predict(parts["model"], test_batches)
+            line = {
+                "step": progress["step"] + count,
+                "held_out_loss": F.cross_entropy(logits, labels).item(),
+                "held_out_accuracy": (logits.argmax(1) == labels).double().mean().item(),
+                "losses": losses,
+                "learning_rate": parts["scheduler"].get_last_lr()[0],
+                "loss_scale": parts["scaler"].get_scale(),
+                **_measured(device, pictures_seen, seconds),
+            }
+            progress |= _judged(progress, line["step"], line["held_out_loss"])
+            if progress["best_step"] == line["step"]:
+                checkpoints.save_model(kept.folder / BEST, parts["model"], progress)
+            # The line first: what is in the log and in no checkpoint is cut when the run goes on.
+            with log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+            kept.save(line["step"], progress)
+            report(_shown(line))
+            if time_limit_s is not None and clock() - start >= time_limit_s:
+                why = _reason_to_stop(progress, settings) or "time limit"
+                break
+        report(f"ended at step {progress['step']}: {why}")
+        return why
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:

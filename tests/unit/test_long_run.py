@@ -14,6 +14,7 @@ import torch
 from macgpu import data, long_run
 from macgpu.checkpoints import CheckpointError, load_model
 from macgpu.errors import BookError
+from macgpu.lock import locked
 from macgpu.long_run import Settings, Stream, differences, make_model, read_log, run
 from macgpu.train import accuracy
 from tests.conftest import ROOT
@@ -106,6 +107,20 @@ def test_a_real_process_that_was_killed_goes_on(tmp_path):
     assert steps and steps[0] != "3", "it began anew"
     assert done.stdout.endswith("ended at step 12: finished\n")
     assert [line["step"] for line in read_log(tmp_path / "killed")] == [3, 6, 9, 12]
+
+
+def test_a_second_run_in_the_same_folder_is_refused_and_touches_nothing(go, tmp_path):
+    go("run", time_limit_s=0)
+    folder = tmp_path / "run"
+    # As a checkpoint that the first run is writing.
+    (folder / "step-000000006.pt.partial").touch()
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with locked(folder):
+        command = [*PROGRAM, str(folder), "--device", "cpu"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "macgpu: another run is at work in run; wait for it\n"
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_a_run_that_ended_does_not_go_on(go, tmp_path):
