@@ -69,7 +69,7 @@ class Checkpoints:
 
     def paths(self) -> list[Path]:
         """The checkpoints, oldest first."""
-        return sorted(self.folder.glob("step-*.pt"))
+        return paths(self.folder)
 
     def save(self, step: int, progress: dict[str, Any]) -> Path:
         """Write a checkpoint, then delete those before the one before it.
@@ -140,6 +140,11 @@ class Checkpoints:
             )
         restore_random_state(generators, self.device)
         return progress
+
+
+def paths(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, oldest first."""
+    return sorted(Path(folder).glob("step-*.pt"))
 
 
 def save_model(path: Path, model: nn.Module, progress: dict[str, Any]) -> None:

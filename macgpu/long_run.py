@@ -301,7 +301,7 @@ def _shown(line: dict[str, Any]) -> str:
 
 def _everything(folder: Path) -> dict[str, Any]:
     """All that two equal runs must share, by name."""
-    newest = checkpoints.read(sorted(folder.glob("step-*.pt"))[-1])
+    newest = checkpoints.read(checkpoints.paths(folder)[-1])
     best = checkpoints.read(folder / BEST)
     keys = ("step", "losses", "held_out_loss", "learning_rate", "loss_scale")
     return {
