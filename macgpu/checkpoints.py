@@ -13,9 +13,9 @@ import os
 import pickle
 import random
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, BinaryIO, Protocol
 
 import numpy as np
 import torch
@@ -176,20 +176,37 @@ def write(path: Path, content: dict[str, Any]) -> None:
     A kill leaves the old file, or none, and a rest that ends in ``.partial``.
 
     Raises:
-        CheckpointError: where the content is not of tensors and plain values.
-        OSError, RuntimeError: where the disk is full; torch has words of its own for it.
+        CheckpointError: where the content is not of tensors and plain values, or the file cannot
+            be written, as on a full disk.
     """
+    path = Path(path)
+    try:
+        with replacing(path) as file:
+            torch.save({"format": FORMAT, "version": VERSION, **content}, file)
+            file.flush()
+            # Better to learn now than after the kill that it holds what cannot be read.
+            read(Path(file.name))
+    except CheckpointError:
+        raise
+    except (OSError, RuntimeError) as error:
+        # At a full disk torch has an error of its own, and the system's is behind it.
+        cause = error if isinstance(error, OSError) else error.__context__
+        why = cause.strerror if isinstance(cause, OSError) else _in_a_line(error)
+        raise CheckpointError(f"{path.name}: cannot be written: {why}") from None
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A new file that takes this place when it is whole and on the disk; else the old one stays."""
     partial = path.with_name(path.name + ".partial")
     try:
         with partial.open("wb") as file:
-            torch.save({"format": FORMAT, "version": VERSION, **content}, file)
-            file.flush()
-            _to_disk(file.fileno())
-        # Better to learn now than after the kill that it holds what cannot be read.
-        read(partial)
+            yield file
+            to_disk(file)
     except BaseException:
         # Such as a full disk, or Ctrl-C.
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
         raise
     partial.replace(path)
     # The new name, too, is on the disk only when the folder is.
@@ -198,6 +215,17 @@ def write(path: Path, content: dict[str, Any]) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def to_disk(file: IO[Any]) -> None:
+    """Wait until the disk has what was written to the file, so that it outlives a power cut."""
+    file.flush()
+    os.fsync(file.fileno())
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        # On macOS, fsync leaves the data in the drive's own cache (fsync(2)). Not every file
+        # system there can do more.
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(file, fcntl.F_FULLFSYNC)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -283,11 +311,5 @@ def _form(value: object) -> str:
     return f"{shape} {str(value.dtype).removeprefix('torch.')}"
 
 
-def _to_disk(file: int) -> None:
-    """Wait until the disk has the file, so that it outlives a power cut."""
-    os.fsync(file)
-    if hasattr(fcntl, "F_FULLFSYNC"):
-        # On macOS, fsync leaves the data in the drive's own cache (fsync(2)). Not every file
-        # system there can do more.
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(file, fcntl.F_FULLFSYNC)
+def _in_a_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -25,7 +25,7 @@ import typer
 from torch import Tensor, nn
 
 from macgpu import checkpoints, data, softmps, train
-from macgpu.checkpoints import Checkpoints, Stateful
+from macgpu.checkpoints import CheckpointError, Checkpoints, Stateful
 from macgpu.device import DeviceUnavailableError, memory, pick, seed_everything, synchronize
 from macgpu.errors import BookError
 from macgpu.lock import locked
@@ -176,7 +176,8 @@ def run(
         why it ended: ``"finished"``, ``"time limit"``, or ``"no improvement"``.
 
     Raises:
-        CheckpointError: where the folder holds checkpoints and none can be used.
+        CheckpointError: where the folder holds checkpoints and none can be used, or one cannot be
+            written.
         BookError: where the run in the folder has other settings, or another process is at it.
     """
     start = clock()
@@ -343,9 +344,16 @@ def main(
         # A line at a time, so that whoever started the program can follow it.
         sys.stdout.reconfigure(line_buffering=True)
         run(folder, settings, pick(device), time_limit)
+    except CheckpointError as error:
+        why = f"{folder}: {error}"
+    except OSError as error:
+        why = f"{error.filename or folder}: {error.strerror}"
     except (BookError, DeviceUnavailableError, ValueError) as error:
-        print(f"macgpu: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        why = str(error)
+    else:
+        return
+    print(f"macgpu: {why}", file=sys.stderr)
+    raise typer.Exit(1)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Checkpoints: all of the state comes back, and what is damaged or does not fit is refused."""
 
+import errno
+import os
 import pickle
 import random
 import resource
@@ -262,18 +264,20 @@ def test_what_could_not_be_read_again_is_refused_when_it_is_saved(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path):
+@pytest.mark.parametrize("limit", [0, 700, 2000])
+def test_a_full_disk_is_one_line_and_leaves_the_last_good_checkpoint(tmp_path, limit):
     two_checkpoints(tmp_path)
     kept = in_folder(tmp_path)
     kept.resume()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     # Files may not grow beyond so many bytes; Python leaves that an error, not a signal.
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
-        with pytest.raises((OSError, RuntimeError)):
+        with pytest.raises(CheckpointError) as error:
             kept.save(3, {"step": 3})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert str(error.value) == f"step-000000003.pt: cannot be written: {os.strerror(errno.EFBIG)}"
     assert len(list(tmp_path.iterdir())) == 2
     assert in_folder(tmp_path).resume() == {"step": 2}
 

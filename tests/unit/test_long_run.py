@@ -1,8 +1,10 @@
 """The long run: killed and resumed it ends as one left alone; it stops by itself; it logs."""
 
+import errno
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -209,6 +211,33 @@ def test_bad_options_are_one_line(tmp_path, options, error):
     assert done.returncode != 0
     assert error in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def ended_in_a_line(folder, *options, limit=None):
+    """What the program wrote when it could not go on; no file may grow beyond the limit."""
+    set_limit = limit and (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+    done = subprocess.run(
+        [*PROGRAM, str(folder), "--device", "cpu", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        preexec_fn=set_limit,
+    )
+    assert done.returncode == 1
+    return done.stderr
+
+
+def test_a_full_disk_is_one_line(tmp_path):
+    options = ["--steps", "1", "--every", "1", "--batch-size", "8"]
+    why = os.strerror(errno.EFBIG)
+    stderr = ended_in_a_line(tmp_path, *options, limit=2000)
+    assert stderr == f"macgpu: {tmp_path}: best.pt: cannot be written: {why}\n"
+
+
+def test_a_file_in_the_place_of_the_folder_is_one_line(tmp_path):
+    (tmp_path / "run").touch()
+    stderr = ended_in_a_line(tmp_path / "run")
+    assert stderr == f"macgpu: {tmp_path / 'run'}: {os.strerror(errno.EEXIST)}\n"
 
 
 def test_the_stream_goes_through_each_epoch_once_and_shuffles_anew(pictures):
