@@ -186,13 +186,18 @@ def run(
         training, held_out = (part.to(device) for part in pictures or data.fashion_subset())
         parts = make_parts(settings, training, device)
         kept = Checkpoints(folder, parts, device, report)
-        progress = kept.resume() or {
+        beginning = {
             "settings": asdict(settings),
             "step": 0,
             "best_loss": float("inf"),
             "best_step": 0,
             "checks_without_gain": 0,
         }
+        progress = kept.resume()
+        if progress is None:
+            progress = beginning
+        elif progress.keys() != beginning.keys():
+            raise BookError("the checkpoint in this folder is of another program")
         _require_same_settings(progress["settings"], asdict(settings))
         log = kept.folder / LOG
         _cut(log, progress["step"])

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from macgpu import data, long_run
-from macgpu.checkpoints import CheckpointError, load_model
+from macgpu.checkpoints import CheckpointError, Checkpoints, load_model
 from macgpu.errors import BookError
 from macgpu.lock import locked
 from macgpu.long_run import Settings, Stream, differences, make_model, read_log, run
@@ -188,6 +188,15 @@ def test_other_settings_are_refused(go):
     go("run", time_limit_s=0)
     with pytest.raises(BookError, match="started with batch_size 16, not 8; go on with that"):
         go("run", replace(SETTINGS, batch_size=8))
+
+
+@pytest.mark.parametrize("progress", [{}, {"step": 3}])
+def test_a_checkpoint_of_another_program_is_refused(tmp_path, pictures, progress):
+    parts = long_run.make_parts(SETTINGS, pictures[0], CPU)
+    path = Checkpoints(tmp_path, parts, CPU).save(3, progress)
+    with pytest.raises(BookError, match="is of another program"):
+        run(tmp_path, SETTINGS, CPU, pictures=pictures)
+    assert path.exists() and not (tmp_path / long_run.LOG).exists()
 
 
 def test_another_network_is_refused(go, monkeypatch):
