@@ -178,7 +178,8 @@ def run(
     Raises:
         CheckpointError: where the folder holds checkpoints and none can be used, or one cannot be
             written.
-        BookError: where the run in the folder has other settings, or another process is at it.
+        BookError: where the run in the folder has other settings, its log is damaged, or another
+            process is at it.
     """
     start = clock()
     folder = Path(folder)
@@ -221,6 +222,7 @@ def run(
             # The line first: what is in the log and in no checkpoint is cut when the run goes on.
             with log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
+                checkpoints.to_disk(file)
             kept.save(line["step"], progress)
             report(_shown(line))
             if time_limit_s is not None and clock() - start >= time_limit_s:
@@ -231,20 +233,28 @@ def run(
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a run's log, one a check, without a last one that a kill cut off."""
+    """The lines of a run's log, one a check, without a last one that a kill cut off.
+
+    Raises:
+        BookError: where a line is none of a log; the message names the file and the line.
+    """
+    path = Path(folder) / LOG
     try:
-        text = (Path(folder) / LOG).read_text(encoding="utf-8")
+        *whole, _cut_off = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
-    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    return [_read_line(path, number, text) for number, text in enumerate(whole, start=1)]
 
 
 def differences(one: Path, other: Path) -> list[str]:
     """What differs, to the last bit, between two runs' ends; empty where nothing does.
 
     Compared are the newest checkpoints (weights, optimizer, scheduler, scaler, loader, random
-    numbers, progress), the best models, and the losses of every step in the logs.
+    numbers, progress), the best models, and the losses of every step in the logs. Where a run has
+    no checkpoint, it has no end either, and ``["checkpoint"]`` is what differs.
     """
+    if not (checkpoints.paths(one) and checkpoints.paths(other)):
+        return ["checkpoint"]
     first, second = (_everything(Path(folder)) for folder in (one, other))
     return [name for name in {**first, **second} if not _same(first.get(name), second.get(name))]
 
@@ -290,12 +300,21 @@ def _require_same_settings(there: dict[str, Any], here: dict[str, Any]) -> None:
             )
 
 
+def _read_line(path: Path, number: int, text: bytes) -> dict[str, Any]:
+    try:
+        line = json.loads(text)
+    except ValueError:
+        line = None
+    if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+        raise BookError(f"{path}: line {number} is no line of a log; remove it to go on")
+    return line
+
+
 def _cut(log: Path, step: int) -> None:
     """Drop what was logged after the checkpoint that the run goes on from; it comes again."""
     lines = [json.dumps(line) + "\n" for line in read_log(log.parent) if line["step"] <= step]
-    whole = log.with_name(log.name + ".partial")
-    whole.write_text("".join(lines), encoding="utf-8")
-    whole.replace(log)
+    with checkpoints.replacing(log) as file:
+        file.write("".join(lines).encode())
 
 
 def _shown(line: dict[str, Any]) -> str:
@@ -308,7 +327,8 @@ def _shown(line: dict[str, Any]) -> str:
 def _everything(folder: Path) -> dict[str, Any]:
     """All that two equal runs must share, by name."""
     newest = checkpoints.read(checkpoints.paths(folder)[-1])
-    best = checkpoints.read(folder / BEST)
+    # A run whose loss was never a number has no best model.
+    best = checkpoints.read(folder / BEST) if (folder / BEST).exists() else None
     keys = ("step", "losses", "held_out_loss", "learning_rate", "loss_scale")
     return {
         **newest["parts"],
@@ -320,16 +340,18 @@ def _everything(folder: Path) -> dict[str, Any]:
 
 
 def _same(one: object, other: object) -> bool:
-    """Equal to the last bit, through dictionaries, lists and tuples."""
+    """Equal to the last bit, through dictionaries, lists and tuples; two NaN are equal."""
     if type(one) is not type(other):
         return False
     if isinstance(one, Tensor):
-        return one.dtype == other.dtype and torch.equal(one, other)
+        if (one.dtype, one.shape) != (other.dtype, other.shape):
+            return False
+        return bool(((one == other) | (one.isnan() & other.isnan())).all())
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(_same, one, other))
-    return one == other
+    return one == other or (one != one and other != other)
 
 
 def main(

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import re
 import resource
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -172,6 +174,82 @@ def test_what_was_logged_after_the_checkpoint_comes_once(go, tmp_path):
     log.write_text(log.read_text() + json.dumps({"step": 6, "losses": []}) + '\n{"step": 9, "lo')
     go("other")
     assert differences(tmp_path / "alone", tmp_path / "other") == []
+
+
+@pytest.mark.parametrize("rubbish", [b"{", b"\0\0\0", b"\xff", b"", b"3", b'{"losses": []}'])
+def test_rubbish_in_the_log_is_named_by_file_and_line(go, tmp_path, rubbish):
+    go("run", time_limit_s=15, clock=ClockThatMoves(10))
+    log = tmp_path / "run" / long_run.LOG
+    first, second = log.read_bytes().splitlines(keepends=True)
+    damaged = first + rubbish + b"\n" + second
+    log.write_bytes(damaged)
+    with pytest.raises(BookError) as error:
+        go("run")
+    assert str(error.value) == f"{log}: line 2 is no line of a log; remove it to go on"
+    assert log.read_bytes() == damaged
+    log.write_bytes(first + second)
+    assert go("run")[0] == "finished"
+
+
+def test_the_log_is_on_the_disk_before_its_checkpoint(go, monkeypatch, tmp_path):
+    synced, to_disk = [], long_run.checkpoints.to_disk
+
+    def listed(file):
+        to_disk(file)
+        synced.append((Path(file.name).name, os.fstat(file.fileno()).st_size))
+
+    monkeypatch.setattr("macgpu.checkpoints.to_disk", listed)
+    go("run", time_limit_s=0)
+    log = (tmp_path / "run" / long_run.LOG).stat().st_size
+    names = [name for name, _size in synced]
+    assert names == [
+        "log.jsonl.partial",
+        "best.pt.partial",
+        "log.jsonl",
+        "step-000000003.pt.partial",
+    ]
+    assert synced[2] == ("log.jsonl", log) and log > 0
+
+
+def test_two_runs_that_diverged_alike_do_not_differ(go, tmp_path):
+    settings = replace(SETTINGS, steps=6, learning_rate=float("1e30"))
+    go("one", settings)
+    go("other", settings)
+    assert math.isnan(read_log(tmp_path / "one")[-1]["held_out_loss"])
+    assert not (tmp_path / "one" / long_run.BEST).exists()
+    assert differences(tmp_path / "one", tmp_path / "other") == []
+    go("third", replace(settings, seed=1))
+    assert "log" in differences(tmp_path / "one", tmp_path / "third")
+
+
+def test_a_missing_file_is_a_difference(go, tmp_path):
+    one, other, empty = (tmp_path / name for name in ("one", "other", "empty"))
+    go("one", time_limit_s=0)
+    go("other", time_limit_s=0)
+    (other / long_run.BEST).unlink()
+    assert differences(one, other) == differences(other, one) == ["best model"]
+    (one / long_run.LOG).unlink()
+    assert differences(one, other) == ["best model", "log"]
+    assert differences(one, empty) == differences(empty, one) == ["checkpoint"]
+    # Nothing to compare is not the same as nothing that differs.
+    assert differences(empty, empty) == ["checkpoint"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (torch.tensor([1.0, float("nan")]), torch.tensor([1.0, float("nan")]), True),
+        (torch.tensor([1.0, float("nan")]), torch.tensor([float("nan"), 1.0]), False),
+        (torch.ones(2), torch.ones(2).double(), False),
+        (torch.ones(2), torch.ones(1), False),
+        (torch.tensor(True), torch.tensor(False), False),
+        ({"a": [float("nan")]}, {"a": [float("nan")]}, True),
+        ([1.0, float("nan")], [float("nan"), 1.0], False),
+        (1, 1.0, False),
+    ],
+)
+def test_what_is_the_same(one, other, same):
+    assert long_run._same(one, other) is same
 
 
 def test_a_damaged_checkpoint_costs_an_interval_and_not_the_run(go, tmp_path):
