@@ -154,7 +154,7 @@ def main() -> None:
             raise SystemExit("the run that is left alone failed")
         seconds = time.perf_counter() - start
         calls = count_calls(runs)
-        size = max(path.stat().st_size for path in runs.folder.glob("alone/step-*.pt"))
+        size = max(path.stat().st_size for path in checkpoints.paths(runs.folder / "alone"))
         # A checkpoint at every check, and the best model at most of them.
         files = 2 * SETTINGS.steps // SETTINGS.every
         kills = {

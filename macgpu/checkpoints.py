@@ -10,12 +10,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import pickle
 import random
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, BinaryIO, Protocol
 
 import numpy as np
 import torch
@@ -69,7 +68,7 @@ class Checkpoints:
 
     def paths(self) -> list[Path]:
         """The checkpoints, oldest first."""
-        return sorted(self.folder.glob("step-*.pt"))
+        return paths(self.folder)
 
     def save(self, step: int, progress: dict[str, Any]) -> Path:
         """Write a checkpoint, then delete those before the one before it.
@@ -77,14 +76,24 @@ class Checkpoints:
         Args:
             step: names the file; larger than that of every checkpoint so far.
             progress: plain values: numbers, text, lists and dictionaries of them.
+
+        Raises:
+            ValueError: where there is a checkpoint of this step or a later one.
+            CheckpointError: where it cannot be written, or not be read again.
         """
+        path = self.folder / f"step-{step:09}.pt"
+        newest = max(self.paths(), default=None)
+        if newest is not None and path <= newest:
+            raise ValueError(
+                f"step {step} does not come after {newest.name}, the newest checkpoint of the run; "
+                "resume from that, or start in an empty folder"
+            )
         content = {
             "kinds": {name: type(part).__name__ for name, part in self.parts.items()},
             "parts": {name: part.state_dict() for name, part in self.parts.items()},
             "random": random_state(self.device),
             "progress": progress,
         }
-        path = self.folder / f"step-{step:09}.pt"
         write(path, content)
         for old in self.paths()[:-KEPT]:
             old.unlink()
@@ -100,7 +109,10 @@ class Checkpoints:
             CheckpointError: where there are some and none is good; the files stay as they are.
         """
         for left in self.folder.glob("*.partial"):
-            left.unlink()
+            if left.is_dir():
+                self.report(f"{left.name}: a folder, so no rest of a kill; it is left as it is.")
+            else:
+                left.unlink()
         refused: dict[Path, CheckpointError] = {}
         for path in reversed(self.paths()):
             try:
@@ -118,36 +130,47 @@ class Checkpoints:
 
     def _restore(self, path: Path) -> dict[str, Any]:
         content = read(path)
-        try:
-            kinds, states = content["kinds"], content["parts"]
-            generators, progress = content["random"], content["progress"]
-        except KeyError as error:
-            raise CheckpointError(f"{path.name}: holds no {error}, so no run goes on") from None
+        for name in ("kinds", "parts", "random", "progress"):
+            _require_dictionary(path, content, name)
+        kinds, states = content["kinds"], content["parts"]
+        generators, progress = content["random"], content["progress"]
         for name in {**self.parts, **kinds}:
             here = type(self.parts[name]).__name__ if name in self.parts else "none"
             there = kinds.get(name, "none")
             if here != there:
                 raise CheckpointError(f"{path.name}: its {name} is {there}, and here it is {here}")
         for name, part in self.parts.items():
+            _require_dictionary(path, states, name)
             if isinstance(part, nn.Module):
                 _require_same_model(path, states[name], part)
         for name, part in self.parts.items():
             _load(path, name, part, states[name])
-        if self.device.type != "cpu" and self.device.type not in generators:
+        try:
+            restore_random_state(generators, self.device)
+        except Exception as error:
+            raise CheckpointError(
+                f"{path.name}: its random numbers cannot be restored: {_in_a_line(error)}"
+            ) from None
+        there = next((kind for kind in ("mps", "cuda") if kind in generators), "cpu")
+        if there != self.device.type:
             self.report(
-                f"{path.name} holds no random numbers of {self.device.type}: what is drawn there, "
-                "such as dropout, goes on differently."
+                f"{path.name} was written on {there}: on {self.device.type}, random numbers, such "
+                "as dropout's, and rounding go on differently."
             )
-        restore_random_state(generators, self.device)
         return progress
 
 
-def save_model(path: Path, model: nn.Module, progress: dict[str, Any]) -> None:
+def paths(folder: Path | str) -> list[Path]:
+    """The checkpoints in a folder, oldest first."""
+    return sorted(Path(folder).glob("step-*.pt"))
+
+
+def save_model(path: Path | str, model: nn.Module, progress: dict[str, Any]) -> None:
     """Write the weights of a model alone, whole or not at all."""
     write(path, {"parts": {"model": model.state_dict()}, "progress": progress})
 
 
-def load_model(path: Path, model: nn.Module) -> dict[str, Any]:
+def load_model(path: Path | str, model: nn.Module) -> dict[str, Any]:
     """Load the weights from a file of :func:`save_model`, or from a checkpoint; any device's.
 
     Returns:
@@ -156,35 +179,54 @@ def load_model(path: Path, model: nn.Module) -> dict[str, Any]:
     Raises:
         CheckpointError: where the file is damaged, newer, or of another model.
     """
+    path = Path(path)
     content = read(path)
-    weights = content.get("parts", {}).get("model")
-    if weights is None:
-        raise CheckpointError(f"{Path(path).name}: holds no 'model'")
-    _require_same_model(Path(path), weights, model)
-    _load(Path(path), "model", model, weights)
+    for name in ("parts", "progress"):
+        _require_dictionary(path, content, name)
+    _require_dictionary(path, content["parts"], "model")
+    weights = content["parts"]["model"]
+    _require_same_model(path, weights, model)
+    _load(path, "model", model, weights)
     return content["progress"]
 
 
-def write(path: Path, content: dict[str, Any]) -> None:
+def write(path: Path | str, content: dict[str, Any]) -> None:
     """Write a file of tensors and plain values that is there whole or not at all.
 
     A kill leaves the old file, or none, and a rest that ends in ``.partial``.
 
     Raises:
-        CheckpointError: where the content is not of tensors and plain values.
-        OSError, RuntimeError: where the disk is full; torch has words of its own for it.
+        CheckpointError: where the content is not of tensors and plain values, or the file cannot
+            be written, as on a full disk.
     """
+    path = Path(path)
+    try:
+        with replacing(path) as file:
+            torch.save({"format": FORMAT, "version": VERSION, **content}, file)
+            file.flush()
+            # Better to learn now than after the kill that it holds what cannot be read.
+            read(Path(file.name))
+    except CheckpointError:
+        raise
+    except (OSError, RuntimeError) as error:
+        # At a full disk torch has an error of its own, and the system's is behind it.
+        cause = error if isinstance(error, OSError) else error.__context__
+        why = cause.strerror if isinstance(cause, OSError) else _in_a_line(error)
+        raise CheckpointError(f"{path.name}: cannot be written: {why}") from None
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A new file that takes this place when it is whole and on the disk; else the old one stays."""
     partial = path.with_name(path.name + ".partial")
     try:
         with partial.open("wb") as file:
-            torch.save({"format": FORMAT, "version": VERSION, **content}, file)
-            file.flush()
-            _to_disk(file.fileno())
-        # Better to learn now than after the kill that it holds what cannot be read.
-        read(partial)
+            yield file
+            to_disk(file)
     except BaseException:
         # Such as a full disk, or Ctrl-C.
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
         raise
     partial.replace(path)
     # The new name, too, is on the disk only when the folder is.
@@ -195,7 +237,18 @@ def write(path: Path, content: dict[str, Any]) -> None:
         os.close(folder)
 
 
-def read(path: Path) -> dict[str, Any]:
+def to_disk(file: IO[Any]) -> None:
+    """Wait until the disk has what was written to the file, so that it outlives a power cut."""
+    file.flush()
+    os.fsync(file.fileno())
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        # On macOS, fsync leaves the data in the drive's own cache (fsync(2)). Not every file
+        # system there can do more.
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(file, fcntl.F_FULLFSYNC)
+
+
+def read(path: Path | str) -> dict[str, Any]:
     """What a file of :func:`write` holds, every tensor on the CPU, wherever it was.
 
     Raises:
@@ -215,15 +268,12 @@ def read(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path.name}: truncated or damaged")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError):
+    except Exception:
+        # UnpicklingError and RuntimeError, but a strange pickle has other ways too.
         raise CheckpointError(f"{path.name}: no file of tensors and plain values") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(f"{path.name}: no checkpoint of macgpu")
-    if content["version"] > VERSION:
-        raise CheckpointError(
-            f"{path.name}: version {content['version']} is newer than {VERSION}, the newest known "
-            "here; update macgpu"
-        )
+    _require_version(path, content.get("version"))
     return content
 
 
@@ -252,12 +302,32 @@ def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
         torch.cuda.set_rng_state(state["cuda"], device)
 
 
+def _require_version(path: Path, version: object) -> None:
+    if not isinstance(version, int):
+        raise CheckpointError(f"{path.name}: its version is {version!r}, and should be a number")
+    if version > VERSION:
+        raise CheckpointError(
+            f"{path.name}: version {version} is newer than {VERSION}, the newest known here; "
+            "update macgpu"
+        )
+
+
+def _require_dictionary(path: Path, content: dict[str, Any], name: str) -> None:
+    if name not in content:
+        raise CheckpointError(f"{path.name}: holds no {name!r}")
+    if not isinstance(content[name], dict):
+        kind = type(content[name]).__name__
+        raise CheckpointError(f"{path.name}: its {name} is {kind}, and should be a dictionary")
+
+
 def _load(path: Path, name: str, part: Stateful, state: dict[str, Any]) -> None:
     try:
         part.load_state_dict(state)
-    except (KeyError, RuntimeError, ValueError) as error:
-        why = str(error).splitlines()[0]
-        raise CheckpointError(f"{path.name}: its {name} does not fit: {why}") from None
+    except Exception as error:
+        # Each part meets a state that is not its own in its own way.
+        raise CheckpointError(
+            f"{path.name}: its {name} does not fit: {_in_a_line(error)}"
+        ) from None
 
 
 def _require_same_model(path: Path, weights: dict[str, Any], model: nn.Module) -> None:
@@ -278,11 +348,5 @@ def _form(value: object) -> str:
     return f"{shape} {str(value.dtype).removeprefix('torch.')}"
 
 
-def _to_disk(file: int) -> None:
-    """Wait until the disk has the file, so that it outlives a power cut."""
-    os.fsync(file)
-    if hasattr(fcntl, "F_FULLFSYNC"):
-        # On macOS, fsync leaves the data in the drive's own cache (fsync(2)). Not every file
-        # system there can do more.
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(file, fcntl.F_FULLFSYNC)
+def _in_a_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -31,8 +31,8 @@ class DtypeAudit(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         name = func.name().partition("::")[2].partition(".")[0]
         is_copy = name in ("_to_copy", "copy_")
-        # `copy_` takes its target, too; what it reads comes last.
-        took, gave = _floats(args[-1 if name == "copy_" else 0 :], kwargs), _floats(result)
+        # `copy_` takes its target first, and reads what comes second.
+        took, gave = _floats(args[1] if name == "copy_" else args, kwargs), _floats(result)
         known = f"{took} → {gave}" if gave and gave != took else took
         if is_copy and took and "→" in known:
             self.calls["cast", known] += 1
@@ -42,6 +42,8 @@ class DtypeAudit(TorchDispatchMode):
 
     def table(self) -> pd.DataFrame:
         """Calls: a row for each operator, a column for each combination of types."""
+        if not self.calls:
+            return pd.DataFrame()
         calls = pd.Series(self.calls, dtype=int).unstack(fill_value=0)
         return calls.sort_index().sort_index(axis=1)
 

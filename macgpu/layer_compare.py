@@ -8,8 +8,11 @@ named: in the order of execution for outputs, in the order of backward for gradi
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain, count
 
 import pandas as pd
 import torch
@@ -24,8 +27,9 @@ MARGIN = 10.0
 OUTPUT_LEAST, GRADIENT_LEAST = 1e-4, 1e-2
 """What is allowed at least, as a share of the layer's own size. A rounding that turns a ReLU on or
 off changes single gradients wholly, at random, on a device that is right."""
-UNSTABLE = 0.1
-"""Where rounding alone does more than this to an output, nothing can be compared."""
+OUTPUT_MOST, GRADIENT_MOST = 0.1, 0.5
+"""What is allowed at most: zeros in place of a gradient are off by 1. Where rounding alone does
+more than this, nothing can be compared."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +40,19 @@ class Check:
     """The module's name in the model, such as ``"layer2.0.conv1"``; the model itself is ``""``."""
     kind: str
     error: float
-    """Norm of the difference over the norm of the reference; NaN where a value is one."""
+    """Norm of the difference over the norm of the reference. Infinite where a tensor is there on
+    one side only, and where a value is infinite or NaN on one side only."""
     allowed: float
 
     @property
     def departs(self) -> bool:
-        # NaN departs, too.
-        return not self.error <= self.allowed
+        return self.error > self.allowed
 
     def __str__(self) -> str:
-        return (
-            f"{self.layer or 'the model'} ({self.kind}) is off by {self.error:.2g}, "
-            f"{self.allowed:.2g} allowed"
-        )
+        where = f"{self.layer or 'the model'} ({self.kind})"
+        if math.isinf(self.error):
+            return f"{where} is wholly off: a tensor is missing, or a value is not finite"
+        return f"{where} is off by {self.error:.2g}, {self.allowed:.2g} allowed"
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,8 @@ class LayerComparison:
     @property
     def first_gradient(self) -> Check | None:
         """The first layer, counted from the loss, whose backward departs: it, or code between it
-        and the one after."""
+        and the one after. Where the suspect's graph is cut, the layers from the cut to the loss
+        lack gradients, too: the first of them is named, and the cut is further from the loss."""
         return next((check for check in self.gradients if check.departs), None)
 
     def table(self, part: str) -> pd.DataFrame:
@@ -92,42 +97,36 @@ def compare_layers(
 ) -> LayerComparison:
     """Run both models on the batch, each where it lies, and compare every layer.
 
-    TF32 is switched off. Gradients are cleared; running statistics move, as in any step.
+    TF32 is off meanwhile. Gradients are cleared; running statistics move, as in any step.
 
     Args:
         reference: on the CPU. In float64, the tolerance of each layer is :data:`MARGIN` times what
-            a run in float32 on the CPU is off there, and at least :data:`OUTPUT_LEAST` or
-            :data:`GRADIENT_LEAST`. In float32, it is the least ones.
+            a run in float32 on the CPU is off there, at least :data:`OUTPUT_LEAST` or
+            :data:`GRADIENT_LEAST`, and at most :data:`OUTPUT_MOST` or :data:`GRADIENT_MOST`. In
+            float32, it is the least ones.
         suspect: with the same layers and weights, such as the second of :func:`twins`.
         batch: inputs and labels; moved and cast like the models.
         loss_fn: of what the model gives and the labels.
 
     Raises:
-        ValueError: where dropout is active, since devices draw different random numbers; where the
-            reference differs from its own run in float32, for the same reason or because nothing
-            of it survives rounding; where the two models do not run the same layers.
+        ValueError: where dropout is active, or two equal runs on the CPU differ in any bit, since
+            devices draw different random numbers; where rounding alone does too much; where the
+            two models do not run the same layers; where a model holds no floating-point tensor
+            that says on which device it lies.
     """
-    expected, got = _run(reference, batch, loss_fn), _run(suspect, batch, loss_fn)
-    if [call.name for call in expected.ended] != [call.name for call in got.ended]:
-        raise ValueError("the two models do not run the same layers in the same order")
-    rounded = None
-    if next(reference.parameters()).dtype == torch.float64:
-        rounded = _run(copy.deepcopy(reference).float(), batch, loss_fn)
-        for check in _checks(expected.ended, rounded.ended, None, "outputs", UNSTABLE):
-            if check.departs:
+    with _without_tf32():
+        rounded, again = (_run(copy.deepcopy(reference).float(), batch, loss_fn) for _ in range(2))
+        expected, got = _run(reference, batch, loss_fn), _run(suspect, batch, loss_fn)
+    for part in ("outputs", "gradients"):
+        for call, error in zip(rounded.calls(part), _errors(again, rounded, part), strict=True):
+            if error:
                 raise ValueError(
-                    f"{check.layer} ({check.kind}) differs by {check.error:.0%} from itself in "
-                    "float32, on the CPU: does it draw random numbers?"
+                    f"{call} differs between two equal runs on the CPU: does it draw random "
+                    "numbers?"
                 )
     return LayerComparison(
-        _checks(expected.ended, got.ended, rounded and rounded.ended, "outputs", OUTPUT_LEAST),
-        _checks(
-            expected.started[::-1],
-            got.started[::-1],
-            rounded and rounded.started[::-1],
-            "gradients",
-            GRADIENT_LEAST,
-        ),
+        _checks(expected, got, rounded, "outputs", OUTPUT_LEAST, OUTPUT_MOST),
+        _checks(expected, got, rounded, "gradients", GRADIENT_LEAST, GRADIENT_MOST),
     )
 
 
@@ -137,8 +136,12 @@ class _Call:
 
     name: str
     kind: str
-    outputs: list[Tensor] = field(default_factory=list)
-    gradients: list[Tensor] = field(default_factory=list)
+    outputs: dict[str, Tensor] = field(default_factory=dict)
+    gradients: dict[str, Tensor] = field(default_factory=dict)
+    """By input, and one for all of the module's own parameters, by their names."""
+
+    def __str__(self) -> str:
+        return f"{self.name or 'the model'} ({self.kind})"
 
 
 @dataclass
@@ -147,6 +150,21 @@ class _Trace:
 
     started: list[_Call] = field(default_factory=list)
     ended: list[_Call] = field(default_factory=list)
+
+    def calls(self, part: str) -> list[_Call]:
+        """In the order in which outputs or gradients come."""
+        return self.ended if part == "outputs" else self.started[::-1]
+
+
+@contextmanager
+def _without_tf32() -> Iterator[None]:
+    matmul, cudnn = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    set_tf32(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = matmul
+        torch.backends.cudnn.allow_tf32 = cudnn
 
 
 def _run(
@@ -157,25 +175,32 @@ def _run(
     active = [m for m in model.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
     if any(module.p > 0 and module.training for module in active):
         raise ValueError("dropout is active, and each device draws its own numbers: set p to 0")
-    set_tf32(False)
-    trace, first_calls = _Trace(), {}
-    handles = []
-    for name, module in model.named_modules():
-        handles += _hook(module, name, trace, first_calls)
-    parameter = next(model.parameters())
-    inputs, labels = (_like(parameter, tensor) for tensor in batch)
+    held = chain(model.parameters(), model.buffers())
+    example = next((tensor for tensor in held if tensor.is_floating_point()), None)
+    if example is None:
+        raise ValueError("a model without parameters does not say on which device it lies")
+    inputs, labels = (_like(example, tensor) for tensor in batch)
     if inputs.is_floating_point():
         inputs.requires_grad_()
-    model.zero_grad()
-    loss_fn(model(inputs), labels).backward()
-    for module, call in first_calls.items():
-        own = [p.grad for p in module.parameters(recurse=False) if p.grad is not None]
-        if own:
-            # As one: a bias before a batch norm has a gradient of nothing but rounding.
-            call.gradients.append(torch.cat([_kept(gradient).flatten() for gradient in own]))
-    model.zero_grad()
-    for handle in handles:
-        handle.remove()
+    trace, first_calls, handles = _Trace(), {}, []
+    try:
+        for name, module in model.named_modules():
+            handles += _hook(module, name, trace, first_calls)
+        model.zero_grad()
+        loss = loss_fn(model(inputs), labels)
+        # A graph that is cut before the loss gives no gradients, which the comparison then shows.
+        if loss.requires_grad:
+            loss.backward()
+        for module, call in first_calls.items():
+            own = dict(module.named_parameters(recurse=False))
+            own = {name: _kept(p.grad).flatten() for name, p in own.items() if p.grad is not None}
+            if own:
+                # As one: a bias before a batch norm has a gradient of nothing but rounding.
+                call.gradients[", ".join(own)] = torch.cat(list(own.values()))
+    finally:
+        for handle in handles:
+            handle.remove()
+        model.zero_grad()
     return trace
 
 
@@ -189,22 +214,26 @@ def _hook(module: nn.Module, name: str, trace: _Trace, first_calls: dict[nn.Modu
         first_calls.setdefault(module, call)
         trace.started.append(call)
         running.append(call)
+        numbers = count()
 
-        def watched(tensor: Tensor) -> Tensor:
-            tensor = tensor.clone()
-            tensor.register_hook(lambda gradient: call.gradients.append(_kept(gradient)))
-            return tensor
+        def watched(value: object) -> object:
+            key = f"input {next(numbers)}"
+            if not isinstance(value, Tensor) or not value.requires_grad:
+                return value
+            value = value.clone()
+            # Under no_grad, the clone has none.
+            if value.requires_grad:
+                value.register_hook(lambda grad: call.gradients.__setitem__(key, _kept(grad)))
+            return value
 
-        def clone(value: object) -> object:
-            return watched(value) if isinstance(value, Tensor) and value.requires_grad else value
-
-        return tree_map(clone, args), tree_map(clone, kwargs)
+        return tree_map(watched, args), tree_map(watched, kwargs)
 
     def leave(_module, _args, output):
         call = running.pop()
         trace.ended.append(call)
-        tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
-        call.outputs += [_kept(tensor) for tensor in tensors if tensor.is_floating_point()]
+        for number, leaf in enumerate(tree_leaves(output)):
+            if isinstance(leaf, Tensor) and leaf.is_floating_point():
+                call.outputs[f"output {number}"] = _kept(leaf)
 
     return [
         module.register_forward_pre_hook(enter, with_kwargs=True),
@@ -213,36 +242,60 @@ def _hook(module: nn.Module, name: str, trace: _Trace, first_calls: dict[nn.Modu
 
 
 def _checks(
-    expected: list[_Call],
-    got: list[_Call],
-    rounded: list[_Call] | None,
-    part: str,
-    least: float,
+    expected: _Trace, got: _Trace, rounded: _Trace, part: str, least: float, most: float
 ) -> tuple[Check, ...]:
     checks = []
-    for index, (right, found) in enumerate(zip(expected, got, strict=True)):
-        allowed = least
-        if rounded:
-            allowed = max(least, MARGIN * _error(rounded[index], right, part))
-        checks.append(Check(right.name, right.kind, _error(found, right, part), allowed))
+    calls, errors = expected.calls(part), _errors(got, expected, part)
+    # A reference in float32 is its own run in float32: no rounding there.
+    for call, error, rounding in zip(calls, errors, _errors(rounded, expected, part), strict=True):
+        if rounding > most:
+            raise ValueError(
+                f"{call} differs too much from itself in float32, on the CPU, for its {part} to be "
+                "compared"
+            )
+        allowed = min(max(least, MARGIN * rounding), most)
+        checks.append(Check(call.name, call.kind, error, allowed))
     return tuple(checks)
 
 
-def _error(found: _Call, right: _Call, part: str) -> float:
-    """The largest relative error among a call's tensors; 0 where there are none."""
-    errors = [torch.zeros((), dtype=torch.float64)]
-    for f, r in zip(getattr(found, part), getattr(right, part), strict=True):
-        difference, size = (f - r).norm(), r.norm()
-        # Zero where zero is expected is right; anything else there is wholly wrong.
-        errors.append(difference / size if size else difference.sign())
-    # Python's max() would drop a NaN.
-    return torch.stack(errors).max().item()
+def _errors(found: _Trace, right: _Trace, part: str) -> list[float]:
+    """Of each call, the largest relative error among its tensors; 0 where there are none."""
+    pairs = list(zip(found.calls(part), right.calls(part), strict=False))
+    same = len(found.calls(part)) == len(right.calls(part)) == len(pairs)
+    if not same or any(f.name != r.name for f, r in pairs):
+        raise ValueError(
+            "the two models do not run the same layers in the same order, or not at each run"
+        )
+    errors = []
+    for tensors, references in ((getattr(f, part), getattr(r, part)) for f, r in pairs):
+        if tensors.keys() != references.keys():
+            errors.append(math.inf)
+        else:
+            each = (_error(tensors[key], references[key]) for key in references)
+            errors.append(max(each, default=0.0))
+    return errors
 
 
-def _like(parameter: Tensor, tensor: Tensor) -> Tensor:
-    """On the parameter's device, and of its type unless it holds whole numbers; a copy."""
-    dtype = parameter.dtype if tensor.is_floating_point() else tensor.dtype
-    return tensor.detach().to(parameter.device, dtype, copy=True)
+def _error(found: Tensor, right: Tensor) -> float:
+    """Norm of the difference over the norm of what is right, both of the finite values."""
+    if found.shape != right.shape:
+        return math.inf
+    finite = found.isfinite() & right.isfinite()
+    # A mask of -inf on both sides is right.
+    equal = (found == right) | (found.isnan() & right.isnan())
+    if not (finite | equal).all():
+        return math.inf
+    difference, size = (found - right)[finite].norm().item(), right[finite].norm().item()
+    if math.isinf(size):
+        return math.inf
+    # Zero where zero is expected is right; anything else there is wholly wrong.
+    return difference / size if size else float(difference > 0)
+
+
+def _like(example: Tensor, tensor: Tensor) -> Tensor:
+    """On the example's device, and of its type unless it holds whole numbers; a copy."""
+    dtype = example.dtype if tensor.is_floating_point() else tensor.dtype
+    return tensor.detach().to(example.device, dtype, copy=True)
 
 
 def _kept(tensor: Tensor) -> Tensor:

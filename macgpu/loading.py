@@ -19,6 +19,8 @@ from torch.utils.data import DataLoader, Dataset
 from macgpu.data import DataError, Pictures, Prepare
 
 JPEG_QUALITY = 90
+SUFFIXES = (".jpg", ".jpeg")
+"""Of a JPEG file's name, in small letters or capitals."""
 
 
 def enlarged(pictures: Pictures, side: int) -> Pictures:
@@ -31,17 +33,45 @@ def enlarged(pictures: Pictures, side: int) -> Pictures:
 def write_jpegs(pictures: Pictures, folder: Path) -> list[Path]:
     """Write colour pictures as JPEG files, one folder a class, and return the files by name.
 
-    The folders are named by the class's number, and are there for a class without pictures too.
+    The folders are named by the class's number, all with as many digits, so that they sort as the
+    numbers do, and are there for a class without pictures too.
+
+    Raises:
+        DataError: for pictures that are not as :class:`~macgpu.data.Pictures` says, or not colour
+            ones, or none, and where the folder holds something already.
     """
     folder = Path(folder)
-    for label in range(int(pictures.labels.max()) + 1):
-        (folder / f"{label:03d}").mkdir(parents=True, exist_ok=True)
+    _check_colour(pictures)
+    if any(_visible(folder, "*")):
+        raise DataError(f"{folder} is not empty: its pictures and these would be taken together")
+    last = int(pictures.labels.max())
+    digits = max(3, len(str(last)))
+    for label in range(last + 1):
+        (folder / f"{label:0{digits}d}").mkdir(parents=True, exist_ok=True)
     paths = []
     for number, (image, label) in enumerate(zip(pictures.images, pictures.labels, strict=True)):
-        path = folder / f"{int(label):03d}" / f"{number:06d}.jpg"
+        path = folder / f"{int(label):0{digits}d}" / f"{number:06d}.jpg"
         Image.fromarray(image.permute(1, 2, 0).numpy()).save(path, quality=JPEG_QUALITY)
         paths.append(path)
     return sorted(paths)
+
+
+def _check_colour(pictures: Pictures) -> None:
+    images, labels = pictures.images, pictures.labels
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+        raise DataError(
+            f"pictures of {images.dtype} {tuple(images.shape)}: uint8 (N, 3, height, width) are "
+            "expected; enlarged() makes colour pictures of grey ones"
+        )
+    if images.numel() == 0:
+        raise DataError(f"pictures of {tuple(images.shape)}: there is nothing to write")
+    if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
+        raise DataError(
+            f"labels of {labels.dtype} {tuple(labels.shape)}: int64 ({len(images)},) are expected, "
+            "one a picture"
+        )
+    if labels.min() < 0:
+        raise DataError(f"a label of {int(labels.min())}: labels count from 0")
 
 
 def read_jpeg(path: Path) -> Tensor:
@@ -66,6 +96,8 @@ class JpegDataset(Dataset):
     """JPEG files in one folder a class, decoded when they are asked for.
 
     An item is uint8 (3, height, width) and its label, the place of its folder among all by name.
+    Names with a leading dot, such as ``.ipynb_checkpoints`` or a Mac's ``._NAME.jpg``, are no
+    classes and no pictures.
 
     Raises:
         DataError: where the folder holds no ``CLASS/NAME.jpg``; for an item, as :func:`read_jpeg`.
@@ -73,10 +105,14 @@ class JpegDataset(Dataset):
 
     def __init__(self, folder: Path) -> None:
         folder = Path(folder)
-        self.paths = sorted(folder.glob("*/*.jpg"))
+        self.classes = sorted(path.name for path in _visible(folder, "*") if path.is_dir())
+        self.paths = sorted(
+            path
+            for path in _visible(folder, "*/*")
+            if path.suffix.lower() in SUFFIXES and path.is_file()
+        )
         if not self.paths:
             raise DataError(f"{folder} holds no picture: files named CLASS/NAME.jpg are expected")
-        self.classes = sorted(path.name for path in folder.iterdir() if path.is_dir())
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -101,13 +137,13 @@ class MappedDataset(Dataset):
     :func:`as_batch`. An item is uint8 (channels, height, width) and an int64 label.
 
     Raises:
-        DataError: naming the file that is missing or damaged.
+        DataError: naming the file that is missing or damaged, or holds something else.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
-        self.images = _mapped(self.folder / "images.npy")
-        self.labels = _mapped(self.folder / "labels.npy")
+        self.images = _mapped(self.folder / "images.npy", "uint8", 4)
+        self.labels = _mapped(self.folder / "labels.npy", "int64", 1)
         if len(self.images) != len(self.labels):
             raise DataError(
                 f"{folder}: {len(self.images)} pictures and {len(self.labels)} labels do not fit"
@@ -177,10 +213,25 @@ class OnDevice:
             yield images if self.prepare is None else self.prepare(images), labels
 
 
-def _mapped(path: Path) -> np.ndarray:
+def _visible(folder: Path, pattern: str) -> Iterator[Path]:
+    """What matches, but for names with a leading dot."""
+    for path in folder.glob(pattern):
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts):
+            yield path
+
+
+def _mapped(path: Path, dtype: str, dimensions: int) -> np.ndarray:
     try:
-        return np.load(path, mmap_mode="r")
+        # Unlike np.load, it opens nothing but a single array.
+        array = np.lib.format.open_memmap(path, mode="r")
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, EOFError) as error:
+    except Exception as error:
+        # Of a damaged header, NumPy raises whatever its parser meets.
         raise DataError(f"{path} is no whole NumPy array: {error}") from None
+    if array.dtype != dtype or array.ndim != dimensions:
+        raise DataError(
+            f"{path} holds {array.dtype.str} of shape {array.shape}: {dtype} "
+            f"({np.dtype(dtype).str}) of {dimensions} dimension(s) is expected"
+        )
+    return array

@@ -25,9 +25,10 @@ import typer
 from torch import Tensor, nn
 
 from macgpu import checkpoints, data, softmps, train
-from macgpu.checkpoints import Checkpoints, Stateful
+from macgpu.checkpoints import CheckpointError, Checkpoints, Stateful
 from macgpu.device import DeviceUnavailableError, memory, pick, seed_everything, synchronize
 from macgpu.errors import BookError
+from macgpu.lock import locked
 
 BEST = "best.pt"
 LOG = "log.jsonl"
@@ -175,67 +176,85 @@ def run(
         why it ended: ``"finished"``, ``"time limit"``, or ``"no improvement"``.
 
     Raises:
-        CheckpointError: where the folder holds checkpoints and none can be used.
-        BookError: where the run in the folder has other settings.
+        CheckpointError: where the folder holds checkpoints and none can be used, or one cannot be
+            written.
+        BookError: where the run in the folder has other settings, its log is damaged, or another
+            process is at it.
     """
     start = clock()
-    training, held_out = (part.to(device) for part in pictures or data.fashion_subset())
-    parts = make_parts(settings, training, device)
-    kept = Checkpoints(folder, parts, device, report)
-    progress = kept.resume() or {
-        "settings": asdict(settings),
-        "step": 0,
-        "best_loss": float("inf"),
-        "best_step": 0,
-        "checks_without_gain": 0,
-    }
-    _require_same_settings(progress["settings"], asdict(settings))
-    log = kept.folder / LOG
-    _cut(log, progress["step"])
-    test_batches = data.Batches(held_out, 500)
-    while (why := _reason_to_stop(progress, settings)) is None:
-        count = min(settings.every, settings.steps - progress["step"])
-        losses, pictures_seen, seconds = advance(parts, count, device)
-        logits, labels = train.predict(parts["model"], test_batches)
-        line = {
-            "step": progress["step"] + count,
-            "held_out_loss": F.cross_entropy(logits, labels).item(),
-            "held_out_accuracy": (logits.argmax(1) == labels).double().mean().item(),
-            "losses": losses,
-            "learning_rate": parts["scheduler"].get_last_lr()[0],
-            "loss_scale": parts["scaler"].get_scale(),
-            **_measured(device, pictures_seen, seconds),
+    folder = Path(folder)
+    with locked(folder):
+        training, held_out = (part.to(device) for part in pictures or data.fashion_subset())
+        parts = make_parts(settings, training, device)
+        kept = Checkpoints(folder, parts, device, report)
+        beginning = {
+            "settings": asdict(settings),
+            "step": 0,
+            "best_loss": float("inf"),
+            "best_step": 0,
+            "checks_without_gain": 0,
         }
-        progress |= _judged(progress, line["step"], line["held_out_loss"])
-        if progress["best_step"] == line["step"]:
-            checkpoints.save_model(kept.folder / BEST, parts["model"], progress)
-        # The line first: what is in the log and in no checkpoint is cut when the run goes on.
-        with log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        kept.save(line["step"], progress)
-        report(_shown(line))
-        if time_limit_s is not None and clock() - start >= time_limit_s:
-            why = _reason_to_stop(progress, settings) or "time limit"
-            break
-    report(f"ended at step {progress['step']}: {why}")
-    return why
+        progress = kept.resume()
+        if progress is None:
+            progress = beginning
+        elif progress.keys() != beginning.keys():
+            raise BookError("the checkpoint in this folder is of another program")
+        _require_same_settings(progress["settings"], asdict(settings))
+        log = kept.folder / LOG
+        _cut(log, progress["step"])
+        test_batches = data.Batches(held_out, 500)
+        while (why := _reason_to_stop(progress, settings)) is None:
+            count = min(settings.every, settings.steps - progress["step"])
+            losses, pictures_seen, seconds = advance(parts, count, device)
+            logits, labels = train.predict(parts["model"], test_batches)
+            line = {
+                "step": progress["step"] + count,
+                "held_out_loss": F.cross_entropy(logits, labels).item(),
+                "held_out_accuracy": (logits.argmax(1) == labels).double().mean().item(),
+                "losses": losses,
+                "learning_rate": parts["scheduler"].get_last_lr()[0],
+                "loss_scale": parts["scaler"].get_scale(),
+                **_measured(device, pictures_seen, seconds),
+            }
+            progress |= _judged(progress, line["step"], line["held_out_loss"])
+            if progress["best_step"] == line["step"]:
+                checkpoints.save_model(kept.folder / BEST, parts["model"], progress)
+            # The line first: what is in the log and in no checkpoint is cut when the run goes on.
+            with log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+                checkpoints.to_disk(file)
+            kept.save(line["step"], progress)
+            report(_shown(line))
+            if time_limit_s is not None and clock() - start >= time_limit_s:
+                why = _reason_to_stop(progress, settings) or "time limit"
+                break
+        report(f"ended at step {progress['step']}: {why}")
+        return why
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a run's log, one a check, without a last one that a kill cut off."""
+    """The lines of a run's log, one a check, without a last one that a kill cut off.
+
+    Raises:
+        BookError: where a line is none of a log; the message names the file and the line.
+    """
+    path = Path(folder) / LOG
     try:
-        text = (Path(folder) / LOG).read_text(encoding="utf-8")
+        *whole, _cut_off = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
-    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    return [_read_line(path, number, text) for number, text in enumerate(whole, start=1)]
 
 
 def differences(one: Path, other: Path) -> list[str]:
     """What differs, to the last bit, between two runs' ends; empty where nothing does.
 
     Compared are the newest checkpoints (weights, optimizer, scheduler, scaler, loader, random
-    numbers, progress), the best models, and the losses of every step in the logs.
+    numbers, progress), the best models, and the losses of every step in the logs. Where a run has
+    no checkpoint, it has no end either, and ``["checkpoint"]`` is what differs.
     """
+    if not (checkpoints.paths(one) and checkpoints.paths(other)):
+        return ["checkpoint"]
     first, second = (_everything(Path(folder)) for folder in (one, other))
     return [name for name in {**first, **second} if not _same(first.get(name), second.get(name))]
 
@@ -281,12 +300,21 @@ def _require_same_settings(there: dict[str, Any], here: dict[str, Any]) -> None:
             )
 
 
+def _read_line(path: Path, number: int, text: bytes) -> dict[str, Any]:
+    try:
+        line = json.loads(text)
+    except ValueError:
+        line = None
+    if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+        raise BookError(f"{path}: line {number} is no line of a log; remove it to go on")
+    return line
+
+
 def _cut(log: Path, step: int) -> None:
     """Drop what was logged after the checkpoint that the run goes on from; it comes again."""
     lines = [json.dumps(line) + "\n" for line in read_log(log.parent) if line["step"] <= step]
-    whole = log.with_name(log.name + ".partial")
-    whole.write_text("".join(lines), encoding="utf-8")
-    whole.replace(log)
+    with checkpoints.replacing(log) as file:
+        file.write("".join(lines).encode())
 
 
 def _shown(line: dict[str, Any]) -> str:
@@ -298,8 +326,9 @@ def _shown(line: dict[str, Any]) -> str:
 
 def _everything(folder: Path) -> dict[str, Any]:
     """All that two equal runs must share, by name."""
-    newest = checkpoints.read(sorted(folder.glob("step-*.pt"))[-1])
-    best = checkpoints.read(folder / BEST)
+    newest = checkpoints.read(checkpoints.paths(folder)[-1])
+    # A run whose loss was never a number has no best model.
+    best = checkpoints.read(folder / BEST) if (folder / BEST).exists() else None
     keys = ("step", "losses", "held_out_loss", "learning_rate", "loss_scale")
     return {
         **newest["parts"],
@@ -311,16 +340,18 @@ def _everything(folder: Path) -> dict[str, Any]:
 
 
 def _same(one: object, other: object) -> bool:
-    """Equal to the last bit, through dictionaries, lists and tuples."""
+    """Equal to the last bit, through dictionaries, lists and tuples; two NaN are equal."""
     if type(one) is not type(other):
         return False
     if isinstance(one, Tensor):
-        return one.dtype == other.dtype and torch.equal(one, other)
+        if (one.dtype, one.shape) != (other.dtype, other.shape):
+            return False
+        return bool(((one == other) | (one.isnan() & other.isnan())).all())
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(_same, one, other))
-    return one == other
+    return one == other or (one != one and other != other)
 
 
 def main(
@@ -340,9 +371,16 @@ def main(
         # A line at a time, so that whoever started the program can follow it.
         sys.stdout.reconfigure(line_buffering=True)
         run(folder, settings, pick(device), time_limit)
+    except CheckpointError as error:
+        why = f"{folder}: {error}"
+    except OSError as error:
+        why = f"{error.filename or folder}: {error.strerror}"
     except (BookError, DeviceUnavailableError, ValueError) as error:
-        print(f"macgpu: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        why = str(error)
+    else:
+        return
+    print(f"macgpu: {why}", file=sys.stderr)
+    raise typer.Exit(1)
 
 
 if __name__ == "__main__":

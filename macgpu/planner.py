@@ -8,10 +8,13 @@ the peak is read off, wherever in the step it comes.
 from __future__ import annotations
 
 import copy
+import inspect
+import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -25,7 +28,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 ROUND = 512
 """CUDA's caching allocator gives out multiples of so many bytes."""
@@ -61,7 +64,7 @@ class Plan:
 
     - weights: parameters and buffers, which live through the step, as the next two do
     - optimizer: what the optimizer keeps, for AdamW two values a parameter
-    - batch: inputs and labels
+    - batch: inputs and labels, as many bytes as moving them to the device copies
     - gradients: of the parameters, from their making in backward to the end of the step
     - activations: all else that is alive at the end of forward, since backward needs it; copies of
       the weights in autocast's type are among it
@@ -110,7 +113,7 @@ class Line:
 
     def at(self, batch_size: int) -> Plan:
         """The plan for another batch size."""
-        _check_batch_size(batch_size)
+        batch_size = _checked_batch_size(batch_size)
         a, b = self.small, self.large
         steps, of = batch_size - a.batch_size, b.batch_size - a.batch_size
         timeline = {
@@ -120,7 +123,13 @@ class Line:
         return Plan(batch_size, timeline, a.starts)
 
     def largest_batch(self, limit_bytes: float) -> int:
-        """The largest batch size whose peak is at most ``limit_bytes``; 0 where none is."""
+        """The largest batch size whose peak is at most ``limit_bytes``; 0 where none is.
+
+        Raises:
+            PlanError: for a limit that is infinite or no number.
+        """
+        if not math.isfinite(limit_bytes):
+            raise PlanError(f"a limit of {limit_bytes} bytes: it must be a finite number")
         a, b = self.small, self.large
         per_sample = (b.total - a.total) / (b.batch_size - a.batch_size)
         fixed = a.total - per_sample * a.batch_size
@@ -132,22 +141,31 @@ class Line:
 
 def plan_line(
     model: nn.Module,
-    make_batch: Callable[[int], tuple[Tensor, Tensor]],
-    loss: Callable[[Tensor, Tensor], Tensor],
+    make_batch: Callable[[int], tuple[object, object]],
+    loss: Callable[[Tensor, object], Tensor],
     batch_sizes: tuple[int, int] = (8, 16),
     **options: object,
 ) -> Line:
-    """Plan a step for two batch sizes; arguments and errors as in :func:`plan`."""
-    small, large = (plan(model, make_batch, loss, size, **options) for size in batch_sizes)
+    """Plan a step for two batch sizes; arguments and errors as in :func:`plan`.
+
+    Raises:
+        PlanError: where the two are the same size, or tell nothing about others, too.
+    """
+    sizes = sorted({_checked_batch_size(size) for size in batch_sizes})
+    if len(sizes) != 2:
+        raise PlanError(f"batch sizes {batch_sizes}: a line takes two that differ")
+    small, large = (plan(model, make_batch, loss, size, **options) for size in sizes)
     if len(small.total) != len(large.total):
         raise PlanError("the step does something else at another batch size: plan each by itself")
+    if not (large.total > small.total).any():
+        raise PlanError(f"nothing grows from batch {sizes[0]} to {sizes[1]}: choose larger ones")
     return Line(small, large)
 
 
 def plan(
     model: nn.Module,
-    make_batch: Callable[[int], tuple[Tensor, Tensor]],
-    loss: Callable[[Tensor, Tensor], Tensor],
+    make_batch: Callable[[int], tuple[object, object]],
+    loss: Callable[[Tensor, object], Tensor],
     batch_size: int,
     autocast: str | None = None,
     optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] = adamw,
@@ -161,8 +179,9 @@ def plan(
 
     Args:
         model: on the CPU, in training mode. It is not run and not changed.
-        make_batch: of a batch size, inputs and labels; called while tensors are fake, so a large
-            batch costs nothing.
+        make_batch: of a batch size, inputs and labels: tensors, or tuples, lists and dicts of them,
+            with the samples along the first dimension. It is called while tensors are fake, so a
+            large batch costs nothing.
         loss: of logits and labels; computed outside of autocast.
         batch_size: at least 1.
         autocast: ``"bfloat16"``, ``"float16"``, or ``None`` for float32 throughout.
@@ -171,40 +190,49 @@ def plan(
             weights of each head for backward.
 
     Raises:
-        PlanError: for a batch size or option that is none, a model without parameters to train,
-            or one whose path depends on values, which fake tensors do not have.
+        PlanError: for a batch size or option that is none, a batch of another size, a model without
+            parameters to train or with lazy ones, an optimizer whose step takes a closure, and for
+            a path that depends on values, which fake tensors do not have.
     """
-    _check(model, batch_size, autocast, attention)
+    batch_size = _checked_batch_size(batch_size)
+    _check(model, autocast, attention)
     ledger = Ledger()
     # Tensors that a module keeps outside of its parameters and buffers are faked where they appear.
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with FakeCopyMode(mode):
         model = copy.deepcopy(model)
     dtype = getattr(torch, autocast) if autocast else None
+    running = "batch"
     try:
         with mode, _like_a_gpu(attention):
-            inputs, labels = make_batch(batch_size)
+            inputs, labels = _moved(make_batch(batch_size))
+            _check_length(inputs, batch_size)
+            running = "optimizer"
             update = optimizer(p for p in model.parameters() if p.requires_grad)
             _first_step(model, update)
             ledger.hold("weights", [*model.parameters(), *model.buffers()])
             ledger.hold("optimizer", tree_leaves([*update.state.values()]))
-            ledger.hold("batch", [inputs, labels])
+            ledger.hold("batch", tree_leaves((inputs, labels)))
             with ledger:
                 ledger.begin("forward")
+                running = "model"
                 with torch.autocast("cpu", dtype, enabled=dtype is not None):
                     logits = model(inputs)
+                running = "loss"
                 value = loss(logits, labels)
                 del logits
                 ledger.keep("activations")
                 ledger.begin("backward")
+                running = "model"
                 value.backward()
                 ledger.hold("gradients", [p.grad for p in model.parameters()])
                 ledger.begin("optimizer step")
+                running = "optimizer"
                 update.step()
                 update.zero_grad(set_to_none=True)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise PlanError(
-            f"the model's path depends on values ({error}), which a plan does not have: "
+            f"the {running}'s path depends on values ({error}), which a plan does not have: "
             "take out .item(), boolean masks as indices and the like"
         ) from None
     # What came before forward is no part of the step, but for what it left.
@@ -214,12 +242,13 @@ def plan(
     return Plan(batch_size, timeline, starts)
 
 
-def _check(model: nn.Module, batch_size: int, autocast: str | None, attention: str) -> None:
-    _check_batch_size(batch_size)
+def _check(model: nn.Module, autocast: str | None, attention: str) -> None:
     if autocast not in AUTOCAST:
         raise PlanError(f"autocast to {autocast!r}: choose None, 'bfloat16' or 'float16'")
     if attention not in ATTENTION:
         raise PlanError(f"attention {attention!r}: choose {' or '.join(map(repr, ATTENTION))}")
+    if any(nn.parameter.is_lazy(value) for value in [*model.parameters(), *model.buffers()]):
+        raise PlanError("the model has lazy parameters: give it a batch first, which sets them")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise PlanError("the model has no parameters to train")
     elsewhere = {parameter.device.type for parameter in model.parameters()} - {"cpu"}
@@ -227,13 +256,34 @@ def _check(model: nn.Module, batch_size: int, autocast: str | None, attention: s
         raise PlanError(f"the model lies on {elsewhere.pop()}: plan it before it is moved")
 
 
-def _check_batch_size(batch_size: int) -> None:
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+def _checked_batch_size(batch_size: int) -> int:
+    # NumPy's integers are whole numbers too.
+    if isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or batch_size < 1:
         raise PlanError(f"a batch size of {batch_size!r}: it must be a whole number, at least 1")
+    return int(batch_size)
+
+
+def _moved(batch: tuple[object, object]) -> tuple[object, object]:
+    """Copies, as the device gets them: of a slice of the data set, the slice alone."""
+    return tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
+
+
+def _check_length(inputs: object, batch_size: int) -> None:
+    shapes = [tuple(leaf.shape) for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
+    if batch_size not in [shape[0] for shape in shapes if shape]:
+        found = ", ".join(map(str, shapes)) or "no tensor"
+        raise PlanError(
+            f"make_batch({batch_size}) gave inputs of {found}: a batch of {batch_size} samples, "
+            "along the first dimension, is expected"
+        )
 
 
 def _first_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """An optimizer makes its states in its first step, which is not the one to be planned."""
+    arguments = inspect.signature(optimizer.step).parameters.values()
+    if any(argument.default is argument.empty for argument in arguments):
+        name = type(optimizer).__name__
+        raise PlanError(f"a step of {name} takes a closure, and runs the model more than once")
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.grad = torch.empty_like(parameter)

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 
 LEAST = 8
 """Readings without which no interval of a slope means anything."""
@@ -42,17 +42,25 @@ def trend(times: Sequence[float], readings: Sequence[float]) -> Trend:
         readings: one each.
 
     Raises:
-        ValueError: for fewer than :data:`LEAST` readings.
+        ValueError: for fewer than :data:`LEAST` readings, for one that is no finite number, and for
+            times that do not rise from each reading to the next.
     """
     count = len(readings)
     if count < LEAST:
         raise ValueError(f"a trend needs at least {LEAST} readings, not {count}")
+    for reading in readings:
+        if reading is None or not math.isfinite(reading):
+            raise ValueError(f"a trend needs finite readings, not {reading}: leave it out")
+    for before, after in pairwise(times):
+        # NaN does not rise, either.
+        if not before < after:
+            raise ValueError(f"a trend needs times that rise, not {after} after {before}")
     points = list(zip(times, readings, strict=True))
     slopes = sorted((r - q) / (t - s) for (s, q), (t, r) in combinations(points, 2))
     spread = _Z * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
-    low = math.floor((len(slopes) - spread) / 2)
-    high = math.ceil((len(slopes) + spread) / 2)
-    return Trend(statistics.median(slopes), slopes[max(low, 0)], slopes[min(high, len(slopes) - 1)])
+    # So many slopes lie outside on either side, the bound itself among them.
+    outside = max(math.floor((len(slopes) - spread) / 2), 1)
+    return Trend(statistics.median(slopes), slopes[outside - 1], slopes[-outside])
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,7 @@ def sustained(times: Sequence[float], rates: Sequence[float]) -> Sustained:
     """Cold and sustained speed from readings over a run, its warm-up left out by the caller.
 
     Raises:
-        ValueError: for fewer than :data:`LEAST` readings.
+        ValueError: as :func:`trend` does.
     """
     line = trend(times, rates)
     fifth = max(len(rates) // 5, 1)

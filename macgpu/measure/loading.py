@@ -93,27 +93,31 @@ def three_way(
     """Find out whether the loader or the model limits a training run.
 
     Args:
-        loader: yields (inputs, labels) on the device; each pass iterates it once.
+        loader: yields (inputs, labels) on the device; each pass iterates it once, and gets as many
+            batches as the first did.
         step: one training step on such a batch; nothing in it waits for the device.
         device: what to wait for at the ends of a pass.
         passes: over the data, of each of the three, after a first one. They take turns, so that
             what slows the machine for a while slows all three.
 
-    The step on a fixed batch is cut to the sizes of the loader's own batches, so that all three
-    see as many pictures.
+    The step on a fixed batch, the largest of the first pass, is cut to the sizes of the loader's
+    own batches, so that all three see as many pictures.
 
     Raises:
-        ValueError: for a loader without a batch, and for less than one pass.
+        ValueError: for a loader without a batch or with another number of them in a later pass,
+            and for less than one pass.
     """
     if passes < 1:
         raise ValueError(f"passes must be at least 1, not {passes}")
+    loader = _Repeatable(loader)
     fixed: Batch | None = None
     sizes: list[int] = []
 
     def look() -> None:
         nonlocal fixed
         for batch in loader:
-            fixed = fixed or batch
+            if fixed is None or len(batch[1]) > len(fixed[1]):
+                fixed = batch
             sizes.append(len(batch[1]))
 
     def compute() -> None:
@@ -141,10 +145,36 @@ def three_way(
     return ThreeWay(len(sizes), first_pass_s, tuple(taken), *medians)
 
 
+class _Repeatable:
+    """A loader that must give as many batches in every pass as in the first."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+        self.count: int | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        count = 0
+        for batch in self.loader:
+            count += 1
+            yield batch
+        if self.count is None:
+            self.count = count
+        if count != self.count:
+            raise ValueError(
+                f"the loader gave {self.count} batches in the first pass and {count} in a later "
+                "one; a generator, for example, can be passed over only once"
+            )
+
+
 def time_passes(
     loader: Loader, device: torch.device, count: int, clock: Clock = time.perf_counter
 ) -> list[float]:
-    """Seconds of each of ``count`` passes over a loader alone, the first included."""
+    """Seconds of each of ``count`` passes over a loader alone, the first included.
+
+    Raises:
+        ValueError: for a loader with another number of batches in a later pass.
+    """
+    loader = _Repeatable(loader)
     return [_seconds(lambda: _draw(loader), device, clock) for _ in range(count)]
 
 

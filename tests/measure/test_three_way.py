@@ -70,6 +70,32 @@ def test_a_loader_without_a_batch_and_no_pass_are_refused():
         three_way([], print, CPU, passes=0)
 
 
+def test_a_loader_that_gives_fewer_batches_later_is_refused():
+    batches = [(torch.zeros(4, 1), torch.zeros(4))] * 3
+    with pytest.raises(ValueError, match="3 batches in the first pass and 0 in a later one"):
+        three_way(iter(batches), lambda *_: None, CPU)
+    with pytest.raises(ValueError, match="3 batches in the first pass and 0 in a later one"):
+        loading.time_passes(iter(batches), CPU, 2)
+
+
+@pytest.mark.parametrize("short", ["loader", "both"])
+def test_each_pass_over_the_loader_is_counted(short):
+    class Shrinking:
+        # One pass to look, then, backwards, training and the loader alone.
+        counts = iter({"loader": (3, 3, 2), "both": (3, 2, 3)}[short])
+
+        def __iter__(self):
+            return iter([(torch.zeros(4, 1), torch.zeros(4))] * next(self.counts))
+
+    with pytest.raises(ValueError, match="3 batches in the first pass and 2 in a later one"):
+        three_way(Shrinking(), lambda *_: None, CPU, passes=1)
+
+
+def test_the_model_alone_sees_all_pictures_where_the_first_batch_is_a_small_one():
+    found = timed(1.0, 1.0, sizes=(2, 4, 4))
+    assert [one.model for one in found.passes] == [pytest.approx(10)] * 3
+
+
 def test_the_wait_share_is_the_median_over_passes_and_not_one_bad_pass():
     found = timed(1.0, 3.0)
     one = found.passes[0]

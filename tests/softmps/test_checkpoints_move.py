@@ -92,7 +92,8 @@ def test_the_run_goes_on_on_the_cpu(written, tmp_path):
     cpu = torch.device("cpu")
     assert run(folder, SETTINGS, cpu, pictures=small, report=lines.append) == "finished"
     assert [line["step"] for line in read_log(folder)] == [2, 4]
-    assert lines[0].startswith("step 4: loss ")
+    assert lines[0].startswith("step-000000002.pt was written on mps: on cpu, random numbers")
+    assert lines[1].startswith("step 4: loss ")
 
 
 def test_a_run_of_the_cpu_goes_on_on_mps_and_says_what_differs(tmp_path):
@@ -100,7 +101,7 @@ def test_a_run_of_the_cpu_goes_on_on_mps_and_says_what_differs(tmp_path):
     silent = {"pictures": small, "report": lambda _line: None}
     run(tmp_path, SETTINGS, torch.device("cpu"), time_limit_s=0, **silent)
     lines = on_mps("go(folder)", tmp_path)
-    assert lines[0].startswith("step-000000002.pt holds no random numbers of mps")
+    assert lines[0].startswith("step-000000002.pt was written on cpu: on mps, random numbers")
     assert [line["step"] for line in read_log(tmp_path)] == [2, 4]
 
 

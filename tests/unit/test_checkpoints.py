@@ -1,8 +1,11 @@
 """Checkpoints: all of the state comes back, and what is damaged or does not fit is refused."""
 
+import errno
+import os
 import pickle
 import random
 import resource
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -182,6 +185,95 @@ def test_a_newer_version_is_passed_over(tmp_path):
     assert "version 2 is newer than 1, the newest known here; update macgpu" in refuse(path)
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda c: c.pop("version"), "its version is None, and should be a number"),
+        (lambda c: c.update(version="1"), "its version is '1', and should be a number"),
+        (lambda c: c.update(parts=[1]), "its parts is list, and should be a dictionary"),
+        (lambda c: c.update(kinds=None), "its kinds is NoneType, and should be a dictionary"),
+        (lambda c: c.update(progress=3), "its progress is int, and should be a dictionary"),
+        (lambda c: c.update(random=None), "its random is NoneType, and should be a dictionary"),
+        (lambda c: c["random"].pop("python"), "its random numbers cannot be restored: 'python'"),
+        (lambda c: c["random"].update(cpu=[]), "its random numbers cannot be restored: "),
+        (lambda c: c["random"].update(numpy=3), "its random numbers cannot be restored: "),
+        (lambda c: c["parts"].pop("model"), "holds no 'model'"),
+        (lambda c: c["parts"].update(model=[1]), "its model is list, and should be a dictionary"),
+        (lambda c: c["parts"].pop("loader"), "holds no 'loader'"),
+        (lambda c: c["parts"].update(loader={}), "its loader does not fit: 'position'"),
+        (lambda c: c["parts"]["optimizer"].update(param_groups=3), "its optimizer does not fit: "),
+    ],
+)
+def test_a_malformed_checkpoint_is_passed_over(tmp_path, change, reason):
+    path = two_checkpoints(tmp_path)
+    damage(path, change)
+    assert reason in refuse(path)
+
+
+def test_a_file_that_torch_cannot_make_sense_of_is_passed_over(tmp_path):
+    path = two_checkpoints(tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        records = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, record in records.items():
+            # A whole archive, with a pickle that takes from an empty stack.
+            archive.writestr(name, b"\x80\x02." if name.endswith("/data.pkl") else record)
+    assert "no file of tensors and plain values" in refuse(path)
+
+
+def test_a_folder_that_looks_like_a_rest_is_left_with_a_line(tmp_path):
+    two_checkpoints(tmp_path)
+    folder = tmp_path / "step-000000003.pt.partial"
+    folder.mkdir()
+    lines = []
+    kept = in_folder(tmp_path, report=lines.append)
+    assert kept.resume() == {"step": 2}
+    assert lines == [f"{folder.name}: a folder, so no rest of a kill; it is left as it is."]
+    # In the way of the next checkpoint, it is a line again.
+    with pytest.raises(CheckpointError, match="step-000000003.pt: cannot be written: Is a dir"):
+        kept.save(3, {})
+    assert folder.is_dir()
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_step_that_does_not_come_after_the_newest_is_refused(tmp_path, step):
+    two_checkpoints(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    kept = in_folder(tmp_path)
+    with pytest.raises(ValueError, match=f"step {step} does not come after step-000000002.pt"):
+        kept.save(step, {})
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("there", ["mps", "cuda"])
+def test_a_checkpoint_of_another_device_is_followed_with_a_line(tmp_path, there):
+    path = two_checkpoints(tmp_path)
+    damage(path, lambda content: content["random"].update({there: torch.zeros(16).byte()}))
+    lines = []
+    assert in_folder(tmp_path, report=lines.append).resume() == {"step": 2}
+    assert lines == [
+        f"{path.name} was written on {there}: on cpu, random numbers, such as dropout's, and "
+        "rounding go on differently."
+    ]
+
+
+@pytest.mark.parametrize("here", ["mps", "cuda"])
+def test_a_checkpoint_of_the_cpu_is_followed_elsewhere_with_a_line(tmp_path, here):
+    path = two_checkpoints(tmp_path)
+    lines = []
+    kept = Checkpoints(tmp_path, make_parts(), torch.device(here), lines.append)
+    assert kept.resume() == {"step": 2}
+    (line,) = lines
+    assert line.startswith(f"{path.name} was written on cpu: on {here}, random numbers")
+
+
+def test_a_checkpoint_of_the_same_device_is_followed_in_silence(tmp_path):
+    two_checkpoints(tmp_path)
+    lines = []
+    in_folder(tmp_path, report=lines.append).resume()
+    assert lines == []
+
+
 def test_another_optimizer_is_refused(tmp_path):
     path = two_checkpoints(tmp_path)
     with pytest.raises(CheckpointError) as error:
@@ -262,18 +354,20 @@ def test_what_could_not_be_read_again_is_refused_when_it_is_saved(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path):
+@pytest.mark.parametrize("limit", [0, 700, 2000])
+def test_a_full_disk_is_one_line_and_leaves_the_last_good_checkpoint(tmp_path, limit):
     two_checkpoints(tmp_path)
     kept = in_folder(tmp_path)
     kept.resume()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     # Files may not grow beyond so many bytes; Python leaves that an error, not a signal.
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
-        with pytest.raises((OSError, RuntimeError)):
+        with pytest.raises(CheckpointError) as error:
             kept.save(3, {"step": 3})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert str(error.value) == f"step-000000003.pt: cannot be written: {os.strerror(errno.EFBIG)}"
     assert len(list(tmp_path.iterdir())) == 2
     assert in_folder(tmp_path).resume() == {"step": 2}
 
@@ -287,3 +381,50 @@ def test_weights_load_from_the_best_model_and_from_a_checkpoint(tmp_path):
     assert load_model(path, target) == {"step": 2}
     with pytest.raises(CheckpointError, match="absent.pt: cannot be read: No such file"):
         load_model(tmp_path / "absent.pt", target)
+
+
+@pytest.mark.parametrize(
+    ("source", "form"),
+    [
+        (make_parts(width=9)["model"], "9×5 float32"),
+        # torch would convert these without a word.
+        (make_parts()["model"].double(), "8×5 float64"),
+    ],
+)
+def test_weights_of_another_model_are_refused_and_change_nothing(tmp_path, source, form):
+    save_model(tmp_path / "best.pt", source, {})
+    target = make_parts()["model"]
+    before = {name: value.clone() for name, value in target.state_dict().items()}
+    with pytest.raises(CheckpointError) as error:
+        load_model(tmp_path / "best.pt", target)
+    assert str(error.value) == (
+        f"best.pt: of another model: 0.weight is {form} there, and 8×5 float32 here"
+    )
+    torch.testing.assert_close(target.state_dict(), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda c: c.pop("progress"), "holds no 'progress'"),
+        (lambda c: c.pop("parts"), "holds no 'parts'"),
+        (lambda c: c.update(parts=[1]), "its parts is list, and should be a dictionary"),
+        (lambda c: c["parts"].update(model=3), "its model is int, and should be a dictionary"),
+    ],
+)
+def test_malformed_weights_are_refused(tmp_path, change, reason):
+    path = tmp_path / "best.pt"
+    model = make_parts()["model"]
+    save_model(path, model, {})
+    damage(path, change)
+    with pytest.raises(CheckpointError) as error:
+        load_model(path, model)
+    assert str(error.value) == f"best.pt: {reason}"
+
+
+def test_a_path_may_be_text(tmp_path):
+    path, model = str(tmp_path / "best.pt"), make_parts()["model"]
+    save_model(path, model, {"loss": 0.5})
+    assert load_model(path, model) == {"loss": 0.5}
+    checkpoints.write(path, {"answer": 42})
+    assert checkpoints.read(path)["answer"] == 42

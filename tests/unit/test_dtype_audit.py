@@ -62,3 +62,40 @@ def test_an_operator_that_changes_the_type_itself_is_no_cast():
     with DtypeAudit() as audit:
         torch.ones(3, dtype=torch.bfloat16).sum(dtype=torch.float32)
     assert dict(audit.calls) == {("sum", "bfloat16 → float32"): 1}
+
+
+@pytest.mark.parametrize("non_blocking", [(), (True,)])
+def test_a_copy_into_another_type_is_a_cast_from_what_is_read(non_blocking):
+    with DtypeAudit() as audit:
+        torch.empty(3).copy_(torch.ones(3, dtype=torch.float16), *non_blocking)
+        torch.empty(3, dtype=torch.int32).copy_(torch.ones(3), *non_blocking)
+    assert dict(audit.calls) == {("cast", "float16 → float32"): 1}
+
+
+def test_inputs_given_by_keyword_count():
+    weights, gradients = (
+        [torch.ones(3, dtype=torch.bfloat16)],
+        [torch.ones(3, dtype=torch.bfloat16)],
+    )
+    scale = torch.ones(())
+    with DtypeAudit() as audit:
+        torch._fused_sgd_(
+            weights,
+            gradients,
+            [],
+            weight_decay=0.0,
+            momentum=0.0,
+            lr=0.1,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+            is_first_step=False,
+            grad_scale=scale,
+        )
+    assert dict(audit.calls) == {("_fused_sgd_", "bfloat16, float32"): 1}
+
+
+def test_the_table_is_empty_where_nothing_ran():
+    with DtypeAudit() as audit:
+        pass
+    assert audit.table().empty

@@ -161,7 +161,215 @@ def test_active_dropout_and_other_layers_are_refused():
         compare_layers(*twins(model, CPU), batch)
     assert compare_layers(*twins(model.eval(), CPU), batch).first_output is None
     hidden = nn.Sequential(nn.Linear(6, 3), Noisy())
-    with pytest.raises(ValueError, match=r"1 \(Noisy\) differs .* from itself"):
+    with pytest.raises(ValueError, match=r"1 \(Noisy\) differs between two equal runs"):
         compare_layers(*twins(hidden, CPU), batch)
     with pytest.raises(ValueError, match="do not run the same layers"):
         compare_layers(model.double(), model[:1].float(), batch)
+
+
+@pytest.fixture
+def small():
+    """A small network and its batch."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    return model, (torch.randn(4, 6), torch.tensor([0, 1, 2, 0]))
+
+
+def left_behind(model):
+    """Hooks and gradients on a model."""
+    hooks = [hook for m in model.modules() for hook in (*m._forward_hooks, *m._forward_pre_hooks)]
+    return hooks + [p.grad for p in model.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2, 0], [0, 1, 2, 7]])
+def test_no_hooks_are_left_even_after_an_error(small, labels):
+    model, (inputs, _) = small
+    reference, suspect = twins(model, CPU)
+    if 7 in labels:
+        with pytest.raises(IndexError, match="out of bounds"):
+            compare_layers(reference, suspect, (inputs, torch.tensor(labels)))
+    else:
+        compare_layers(reference, suspect, (inputs, torch.tensor(labels)))
+    assert left_behind(reference) == left_behind(suspect) == []
+
+
+def test_no_hooks_are_left_where_the_suspect_alone_fails(small):
+    model, batch = small
+    reference, suspect = twins(model, CPU)
+
+    def failing(x):
+        raise NotImplementedError("no such operator here")
+
+    suspect[1].forward = failing
+    with pytest.raises(NotImplementedError):
+        compare_layers(reference, suspect, batch)
+    assert left_behind(reference) == left_behind(suspect) == []
+
+
+# Nearest to the loss, the last layer lacks a gradient first, wherever the graph is cut.
+@pytest.mark.parametrize("cut", ["0", "1", "2"])
+def test_a_cut_graph_departs(small, cut):
+    model, batch = small
+    reference, suspect = twins(model, CPU)
+    suspect.get_submodule(cut).register_forward_hook(lambda module, inputs, output: output.detach())
+    found = compare_layers(reference, suspect, batch)
+    assert found.first_output is None
+    assert found.first_gradient.layer == "2"
+    assert "a tensor is missing" in str(found.first_gradient)
+
+
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_a_dropped_gradient_of_one_parameter_departs(small, name):
+    model, batch = small
+    reference, suspect = twins(model, CPU)
+    suspect[2].get_parameter(name).requires_grad_(False)
+    found = compare_layers(reference, suspect, batch)
+    assert [check.layer for check in found.gradients if check.departs] == ["2"]
+    # A gradient too many is no less wrong.
+    assert compare_layers(suspect, reference, batch).first_gradient.layer == "2"
+
+
+class Two(nn.Module):
+    """Works on two inputs, the second without gradient on a model that detaches it."""
+
+    detached = False
+
+    def forward(self, x):
+        y = x.roll(1)
+        return self.add(x, y.detach() if self.detached else y)
+
+    def __init__(self):
+        super().__init__()
+        self.add = Add()
+
+
+class Add(nn.Module):
+    def forward(self, x, y):
+        return x + y
+
+
+def test_a_missing_gradient_of_one_of_two_inputs_departs(small):
+    model, batch = small
+    reference, suspect = twins(nn.Sequential(model, Two()), CPU)
+    suspect[1].detached = True
+    assert compare_layers(reference, suspect, batch).first_gradient.layer == "1.add"
+
+
+class Masked(nn.Module):
+    """Gives -inf for one value in three."""
+
+    def forward(self, x):
+        return x.masked_fill(torch.tensor([False, True, False]), float("-inf"))
+
+
+def test_infinite_values_on_both_sides_are_equal_and_on_one_side_are_not(small):
+    model, (inputs, _) = small
+    batch = inputs, torch.tensor([0, 2, 2, 0])
+    reference, suspect = twins(nn.Sequential(model, Masked()), CPU)
+    found = compare_layers(reference, suspect, batch)
+    assert found.first_output is None and found.first_gradient is None
+    suspect[1].forward = lambda x: x.masked_fill(torch.tensor([False, True, False]), -1e9)
+    wrong = compare_layers(reference, suspect, batch).first_output
+    assert wrong.layer == "1"
+    assert "a value is not finite" in str(wrong)
+    # Finite values beside the mask are still compared.
+    suspect[1].forward = lambda x: 1.01 * Masked()(x)
+    assert compare_layers(reference, suspect, batch).first_output.layer == "1"
+
+
+class Jittered(nn.Module):
+    """Random by a thousandth; with `backward`, in its gradient alone."""
+
+    def __init__(self, backward):
+        super().__init__()
+        self.backward = backward
+
+    def forward(self, x):
+        noise = 1 + 1e-3 * torch.rand(())
+        if self.backward:
+            x = x.clone()
+            x.register_hook(lambda gradient: gradient * noise)
+            return x
+        return x * noise
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_little_randomness_is_refused(small, backward, dtype):
+    model, batch = small
+    reference, suspect = twins(nn.Sequential(model, Jittered(backward)), CPU)
+    with pytest.raises(ValueError, match=r"\(Jittered\) differs between two equal runs"):
+        compare_layers(reference.to(dtype), suspect, batch)
+
+
+class Rough(nn.Module):
+    """Right forward; its gradient is off by `share` in float32 alone."""
+
+    def __init__(self, share):
+        super().__init__()
+        self.share = share
+
+    def forward(self, x):
+        if x.dtype == torch.float32 and x.requires_grad:
+            x = x.clone()
+            x.register_hook(lambda gradient: gradient * (1 + self.share))
+        return x
+
+
+def test_the_tolerance_of_gradients_has_an_end(small):
+    model, batch = small
+    reference, suspect = twins(nn.Sequential(model, Rough(0.3)), CPU)
+    found = compare_layers(reference, suspect, batch)
+    assert found.first_gradient is None
+    assert max(check.allowed for check in found.gradients) == 0.5
+    # Without an end, 3 would be allowed, and so would zeros or the wrong sign.
+    suspect[1].share = -1.0
+    assert compare_layers(reference, suspect, batch).first_gradient.layer == "1"
+    reference[1].share = 0.7
+    with pytest.raises(ValueError, match="differs too much from itself in float32"):
+        compare_layers(reference, suspect, batch)
+
+
+def test_tf32_is_off_meanwhile_and_then_as_before(small):
+    model, batch = small
+    reference, suspect = twins(model, CPU)
+    backends, seen = (torch.backends.cuda.matmul, torch.backends.cudnn), []
+    before = [backend.allow_tf32 for backend in backends]
+    suspect[0].register_forward_hook(lambda *_: seen.extend(b.allow_tf32 for b in backends))
+    try:
+        for flags in ([True, False], [False, True], [True, True]):
+            for backend, flag in zip(backends, flags, strict=True):
+                backend.allow_tf32 = flag
+            compare_layers(reference, suspect, batch)
+            assert [backend.allow_tf32 for backend in backends] == flags
+            with pytest.raises(IndexError):
+                compare_layers(reference, suspect, (batch[0], batch[1] + 7))
+            assert [backend.allow_tf32 for backend in backends] == flags
+        assert seen and not any(seen)
+    finally:
+        for backend, flag in zip(backends, before, strict=True):
+            backend.allow_tf32 = flag
+
+
+def test_a_model_without_parameters_is_refused_in_words(small):
+    _, batch = small
+    with pytest.raises(ValueError, match="does not say on which device"):
+        compare_layers(nn.Tanh(), nn.Tanh(), batch)
+
+
+def test_a_layer_under_no_grad_is_followed(small):
+    _, batch = small
+    frozen = nn.Sequential(nn.Linear(6, 6), Frozen(), nn.Linear(6, 3))
+    found = compare_layers(*twins(frozen, CPU), batch)
+    assert found.first_output is None and found.first_gradient is None
+
+
+class Frozen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x):
+        with torch.no_grad():
+            shift = self.layer(x)
+        return x + shift

@@ -54,6 +54,76 @@ def test_a_label_is_the_place_of_its_folder_whatever_the_name(pictures, jpegs):
         assert dataset[index][1] == (pictures.labels[number] - 3) % len(dataset.classes)
 
 
+def test_labels_of_four_digits_are_read_back_as_they_were_written(tmp_path):
+    labels = torch.tensor([0, 101, 999, 1000])
+    colours = data.Pictures(torch.zeros(4, 3, 8, 8, dtype=torch.uint8), labels)
+    loading.write_jpegs(colours, tmp_path)
+    dataset = JpegDataset(tmp_path)
+    assert [dataset[index][1] for index in range(4)] == labels.tolist()
+
+
+def test_pictures_are_not_written_among_others(pictures, jpegs, tmp_path):
+    before = JpegDataset(jpegs).paths
+    with pytest.raises(DataError, match=f"{jpegs.name} is not empty"):
+        loading.write_jpegs(pictures.first(4), jpegs)
+    assert JpegDataset(jpegs).paths == before
+    looked_at = tmp_path / "looked-at"
+    looked_at.mkdir()
+    (looked_at / ".DS_Store").write_bytes(b"of a Mac's Finder")
+    assert len(loading.write_jpegs(pictures.first(4), looked_at)) == 4
+
+
+COLOUR, LABELS = torch.zeros(4, 3, 8, 8, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "words"),
+    [
+        (COLOUR[:0], LABELS[:0], "nothing to write"),
+        (COLOUR[..., :0], LABELS, "nothing to write"),
+        (COLOUR[:, :1], LABELS, r"uint8 \(4, 1, 8, 8\)"),
+        (COLOUR[0], LABELS, r"uint8 \(3, 8, 8\)"),
+        (COLOUR.float(), LABELS, "float32"),
+        (COLOUR, LABELS - 1, "a label of -1"),
+        (COLOUR, LABELS.float(), "labels of torch.float32"),
+        (COLOUR, LABELS[:3], r"int64 \(3,\)"),
+        (COLOUR, LABELS[:, None], r"int64 \(4, 1\)"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_a_file_is(images, labels, words, tmp_path):
+    with pytest.raises(DataError, match=words):
+        loading.write_jpegs(data.Pictures(images, labels), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_with_a_leading_dot_are_no_classes_and_no_pictures(pictures, jpegs):
+    before = JpegDataset(jpegs)
+    (jpegs / ".ipynb_checkpoints").mkdir()
+    (jpegs / ".ipynb_checkpoints" / "000000-checkpoint.jpg").write_bytes(b"no class")
+    beside = before.paths[0]
+    beside.with_name(f"._{beside.name}").write_bytes(b"what a Mac puts beside a file")
+    after = JpegDataset(jpegs)
+    assert (after.classes, after.paths) == (before.classes, before.paths)
+    labels = [after[index][1] for index in range(24)]
+    assert labels == [pictures.labels[int(path.stem)] for path in after.paths]
+
+
+def test_a_folder_below_a_hidden_one_is_read(pictures, tmp_path):
+    loading.write_jpegs(pictures, tmp_path / ".cache" / "set")
+    assert len(JpegDataset(tmp_path / ".cache" / "set")) == 24
+
+
+def test_jpeg_files_are_known_by_their_suffix_in_any_case_and_folders_are_none(jpegs):
+    paths = JpegDataset(jpegs).paths
+    paths[0].rename(paths[0].with_suffix(".JPG"))
+    paths[1].rename(paths[1].with_suffix(".jpeg"))
+    paths[2].with_suffix(".txt").write_text("about the picture")
+    (paths[3].parent / "folder.jpg").mkdir()
+    dataset = JpegDataset(jpegs)
+    assert [path.stem for path in dataset.paths] == [path.stem for path in paths]
+    assert all(dataset[index][0].shape == (3, 64, 64) for index in range(24))
+
+
 @pytest.mark.parametrize(
     ("content", "reason", "workers"),
     [
@@ -130,6 +200,54 @@ def test_damaged_and_unfitting_arrays_are_named(pictures, tmp_path):
             MappedDataset(tmp_path)
     (tmp_path / "images.npy").unlink()
     with pytest.raises(DataError, match="images.npy cannot be read: No such file"):
+        MappedDataset(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("labels", np.zeros(24, np.int32)),
+        ("labels", np.zeros(24, np.float64)),
+        ("labels", np.zeros(24, ">i8")),
+        ("labels", np.zeros((24, 1), np.int64)),
+        ("labels", np.int64(24)),
+        ("labels", np.array(["coat"] * 24)),
+        ("images", np.zeros((24, 3, 8, 8), np.float32)),
+        ("images", np.zeros((24, 8, 8), np.uint8)),
+        ("images", np.uint8(24)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{value.dtype.str}{value.shape}",
+)
+def test_arrays_of_another_kind_are_named_with_what_they_hold(name, array, pictures, tmp_path):
+    loading.write_arrays(pictures, tmp_path)
+    np.save(tmp_path / f"{name}.npy", array)
+    with pytest.raises(DataError) as caught:
+        MappedDataset(tmp_path)
+    assert f"{name}.npy holds {array.dtype.str} of shape {array.shape}: " in str(caught.value)
+
+
+def test_an_archive_under_an_arrays_name_is_named(pictures, tmp_path):
+    loading.write_arrays(pictures, tmp_path)
+    with (tmp_path / "images.npy").open("wb") as file:
+        np.savez(file, images=pictures.images.numpy())
+    with pytest.raises(DataError, match="images.npy is no whole NumPy array"):
+        MappedDataset(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("part", "damaged"),
+    [
+        (b"(24, 3, 64, 64)", b"(24, 3, 64, 64("),
+        (b"(24, 3, 64, 64), }        ", b"(99999999999999999999,), }"),
+    ],
+)
+def test_a_damaged_header_is_named(part, damaged, pictures, tmp_path):
+    loading.write_arrays(pictures, tmp_path)
+    path = tmp_path / "images.npy"
+    whole = path.read_bytes()
+    assert part in whole
+    path.write_bytes(whole.replace(part, damaged, 1))
+    with pytest.raises(DataError, match="images.npy is no whole NumPy array"):
         MappedDataset(tmp_path)
 
 

@@ -1,19 +1,24 @@
 """The long run: killed and resumed it ends as one left alone; it stops by itself; it logs."""
 
+import errno
 import json
+import math
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from macgpu import data, long_run
-from macgpu.checkpoints import CheckpointError, load_model
+from macgpu.checkpoints import CheckpointError, Checkpoints, load_model
 from macgpu.errors import BookError
+from macgpu.lock import locked
 from macgpu.long_run import Settings, Stream, differences, make_model, read_log, run
 from macgpu.train import accuracy
 from tests.conftest import ROOT
@@ -108,6 +113,20 @@ def test_a_real_process_that_was_killed_goes_on(tmp_path):
     assert [line["step"] for line in read_log(tmp_path / "killed")] == [3, 6, 9, 12]
 
 
+def test_a_second_run_in_the_same_folder_is_refused_and_touches_nothing(go, tmp_path):
+    go("run", time_limit_s=0)
+    folder = tmp_path / "run"
+    # As a checkpoint that the first run is writing.
+    (folder / "step-000000006.pt.partial").touch()
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with locked(folder):
+        command = [*PROGRAM, str(folder), "--device", "cpu"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "macgpu: another run is at work in run; wait for it\n"
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
 def test_a_run_that_ended_does_not_go_on(go, tmp_path):
     go("run")
     before = read_log(tmp_path / "run")
@@ -157,6 +176,82 @@ def test_what_was_logged_after_the_checkpoint_comes_once(go, tmp_path):
     assert differences(tmp_path / "alone", tmp_path / "other") == []
 
 
+@pytest.mark.parametrize("rubbish", [b"{", b"\0\0\0", b"\xff", b"", b"3", b'{"losses": []}'])
+def test_rubbish_in_the_log_is_named_by_file_and_line(go, tmp_path, rubbish):
+    go("run", time_limit_s=15, clock=ClockThatMoves(10))
+    log = tmp_path / "run" / long_run.LOG
+    first, second = log.read_bytes().splitlines(keepends=True)
+    damaged = first + rubbish + b"\n" + second
+    log.write_bytes(damaged)
+    with pytest.raises(BookError) as error:
+        go("run")
+    assert str(error.value) == f"{log}: line 2 is no line of a log; remove it to go on"
+    assert log.read_bytes() == damaged
+    log.write_bytes(first + second)
+    assert go("run")[0] == "finished"
+
+
+def test_the_log_is_on_the_disk_before_its_checkpoint(go, monkeypatch, tmp_path):
+    synced, to_disk = [], long_run.checkpoints.to_disk
+
+    def listed(file):
+        to_disk(file)
+        synced.append((Path(file.name).name, os.fstat(file.fileno()).st_size))
+
+    monkeypatch.setattr("macgpu.checkpoints.to_disk", listed)
+    go("run", time_limit_s=0)
+    log = (tmp_path / "run" / long_run.LOG).stat().st_size
+    names = [name for name, _size in synced]
+    assert names == [
+        "log.jsonl.partial",
+        "best.pt.partial",
+        "log.jsonl",
+        "step-000000003.pt.partial",
+    ]
+    assert synced[2] == ("log.jsonl", log) and log > 0
+
+
+def test_two_runs_that_diverged_alike_do_not_differ(go, tmp_path):
+    settings = replace(SETTINGS, steps=6, learning_rate=float("1e30"))
+    go("one", settings)
+    go("other", settings)
+    assert math.isnan(read_log(tmp_path / "one")[-1]["held_out_loss"])
+    assert not (tmp_path / "one" / long_run.BEST).exists()
+    assert differences(tmp_path / "one", tmp_path / "other") == []
+    go("third", replace(settings, seed=1))
+    assert "log" in differences(tmp_path / "one", tmp_path / "third")
+
+
+def test_a_missing_file_is_a_difference(go, tmp_path):
+    one, other, empty = (tmp_path / name for name in ("one", "other", "empty"))
+    go("one", time_limit_s=0)
+    go("other", time_limit_s=0)
+    (other / long_run.BEST).unlink()
+    assert differences(one, other) == differences(other, one) == ["best model"]
+    (one / long_run.LOG).unlink()
+    assert differences(one, other) == ["best model", "log"]
+    assert differences(one, empty) == differences(empty, one) == ["checkpoint"]
+    # Nothing to compare is not the same as nothing that differs.
+    assert differences(empty, empty) == ["checkpoint"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (torch.tensor([1.0, float("nan")]), torch.tensor([1.0, float("nan")]), True),
+        (torch.tensor([1.0, float("nan")]), torch.tensor([float("nan"), 1.0]), False),
+        (torch.ones(2), torch.ones(2).double(), False),
+        (torch.ones(2), torch.ones(1), False),
+        (torch.tensor(True), torch.tensor(False), False),
+        ({"a": [float("nan")]}, {"a": [float("nan")]}, True),
+        ([1.0, float("nan")], [float("nan"), 1.0], False),
+        (1, 1.0, False),
+    ],
+)
+def test_what_is_the_same(one, other, same):
+    assert long_run._same(one, other) is same
+
+
 def test_a_damaged_checkpoint_costs_an_interval_and_not_the_run(go, tmp_path):
     go("alone")
     go("other", time_limit_s=15, clock=ClockThatMoves(10))
@@ -171,6 +266,15 @@ def test_other_settings_are_refused(go):
     go("run", time_limit_s=0)
     with pytest.raises(BookError, match="started with batch_size 16, not 8; go on with that"):
         go("run", replace(SETTINGS, batch_size=8))
+
+
+@pytest.mark.parametrize("progress", [{}, {"step": 3}])
+def test_a_checkpoint_of_another_program_is_refused(tmp_path, pictures, progress):
+    parts = long_run.make_parts(SETTINGS, pictures[0], CPU)
+    path = Checkpoints(tmp_path, parts, CPU).save(3, progress)
+    with pytest.raises(BookError, match="is of another program"):
+        run(tmp_path, SETTINGS, CPU, pictures=pictures)
+    assert path.exists() and not (tmp_path / long_run.LOG).exists()
 
 
 def test_another_network_is_refused(go, monkeypatch):
@@ -194,6 +298,33 @@ def test_bad_options_are_one_line(tmp_path, options, error):
     assert done.returncode != 0
     assert error in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def ended_in_a_line(folder, *options, limit=None):
+    """What the program wrote when it could not go on; no file may grow beyond the limit."""
+    set_limit = limit and (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+    done = subprocess.run(
+        [*PROGRAM, str(folder), "--device", "cpu", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        preexec_fn=set_limit,
+    )
+    assert done.returncode == 1
+    return done.stderr
+
+
+def test_a_full_disk_is_one_line(tmp_path):
+    options = ["--steps", "1", "--every", "1", "--batch-size", "8"]
+    why = os.strerror(errno.EFBIG)
+    stderr = ended_in_a_line(tmp_path, *options, limit=2000)
+    assert stderr == f"macgpu: {tmp_path}: best.pt: cannot be written: {why}\n"
+
+
+def test_a_file_in_the_place_of_the_folder_is_one_line(tmp_path):
+    (tmp_path / "run").touch()
+    stderr = ended_in_a_line(tmp_path / "run")
+    assert stderr == f"macgpu: {tmp_path / 'run'}: {os.strerror(errno.EEXIST)}\n"
 
 
 def test_the_stream_goes_through_each_epoch_once_and_shuffles_anew(pictures):

@@ -3,6 +3,7 @@
 import copy
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -171,6 +172,82 @@ def test_a_batch_size_that_is_none_is_refused(batch_size):
             ask(batch_size)
 
 
+def test_a_whole_number_of_numpy_is_a_batch_size():
+    line = plan_line(mlp(8), images, F.cross_entropy)
+    assert line.at(np.int64(8)).peak_bytes == line.small.peak_bytes
+    assert type(plan(mlp(8), images, F.cross_entropy, np.int32(8)).batch_size) is int
+
+
+ROWS = torch.zeros(1000, 16), torch.zeros(1000, dtype=torch.int64)
+
+
+def rows(size):
+    return tuple(part[:size] for part in ROWS)
+
+
+def test_of_a_slice_of_the_data_set_the_slice_alone_is_counted():
+    step = plan(nn.Linear(16, 10), rows, F.cross_entropy, 64)
+    assert step.sizes["batch"] == 64 * (16 * 4 + 8)
+
+
+def test_what_moving_copies_is_counted_of_a_broadcast_batch():
+    def same(size):
+        return torch.zeros(1, 16).expand(size, 16), rows(size)[1]
+
+    assert plan(nn.Linear(16, 10), same, F.cross_entropy, 64).sizes["batch"] == 64 * (16 * 4 + 8)
+
+
+class Pairs(nn.Linear):
+    def forward(self, inputs):
+        left, (right,) = inputs["left"], inputs["right"]
+        return super().forward(left + right)
+
+
+def test_inputs_in_dicts_and_tuples_are_counted_with_the_batch():
+    def pairs(size):
+        return {"left": torch.zeros(size, 16), "right": (torch.zeros(size, 16),)}, rows(size)[1]
+
+    step = plan(Pairs(16, 10), pairs, F.cross_entropy, 64)
+    assert step.sizes["batch"] == 64 * (2 * 16 * 4 + 8)
+
+
+def test_a_batch_of_another_size_than_asked_is_refused():
+    model = nn.Linear(16, 10)
+    with pytest.raises(PlanError, match=r"make_batch\(5000\) gave inputs of \(1000, 16\)"):
+        plan(model, rows, F.cross_entropy, 5000)
+    with pytest.raises(PlanError, match=r"make_batch\(8\) gave inputs of \(1000, 16\)"):
+        plan_line(model, lambda _: rows(1000), F.cross_entropy)
+    with pytest.raises(PlanError, match="gave inputs of no tensor"):
+        plan(model, lambda size: ([], rows(size)[1]), F.cross_entropy, 8)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ((8, 8), "two that differ"),
+        ((8,), "two that differ"),
+        ((0, 8), "a batch size of 0"),
+        # Two batches of less than one unit of the allocator.
+        ((1, 2), "nothing grows from batch 1 to 2"),
+    ],
+)
+def test_sizes_that_make_no_line_are_refused(sizes, words):
+    with pytest.raises(PlanError, match=words):
+        plan_line(nn.Linear(16, 10), rows, F.cross_entropy, sizes)
+
+
+def test_the_order_of_the_two_sizes_does_not_matter():
+    lines = [plan_line(mlp(8), images, F.cross_entropy, sizes) for sizes in ((8, 64), (64, 8))]
+    assert lines[0].largest_batch(1e8) == lines[1].largest_batch(1e8) > 64
+
+
+@pytest.mark.parametrize("limit", [float("inf"), float("nan")])
+def test_a_limit_that_is_no_number_is_refused(limit):
+    line = plan_line(mlp(8), images, F.cross_entropy)
+    with pytest.raises(PlanError, match=f"a limit of {limit}"):
+        line.largest_batch(limit)
+
+
 def test_a_case_refuses_an_empty_batch():
     with pytest.raises(ValueError, match="a batch of 0 samples"):
         CASES["mlp"].batch(0)
@@ -193,12 +270,30 @@ class Peeking(nn.Module):
         (mlp(8), {"attention": "flash"}, "attention 'flash'"),
         (nn.ReLU(), {}, "no parameters"),
         (mlp(8).to("meta"), {}, "lies on meta"),
-        (Peeking(), {}, "depends on values"),
+        (Peeking(), {}, "the model's path depends on values"),
+        (mlp(8), {"optimizer": torch.optim.ASGD}, "the optimizer's path depends on values"),
+        (mlp(8), {"optimizer": torch.optim.LBFGS}, "LBFGS takes a closure"),
+        (nn.LazyLinear(10), {}, "lazy parameters"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_in_words(model, options, words):
     with pytest.raises(PlanError, match=words):
         plan(model, images, F.cross_entropy, 4, **options)
+
+
+def test_a_path_that_depends_on_values_is_named_for_the_loss_and_the_batch_too():
+    def peek(logits, labels):
+        value = F.cross_entropy(logits, labels)
+        return value if value.item() > 1 else 2 * value
+
+    def positive(size):
+        inputs, labels = images(size)
+        return inputs[inputs.sum(1) > 0], labels
+
+    with pytest.raises(PlanError, match="the loss's path depends on values"):
+        plan(mlp(8), images, peek, 4)
+    with pytest.raises(PlanError, match="the batch's path depends on values"):
+        plan(mlp(8), positive, F.cross_entropy, 4)
 
 
 def test_planning_leaves_the_model_as_it_was():
