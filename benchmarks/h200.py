@@ -3,8 +3,8 @@
     PYTHONPATH=. python benchmarks/h200.py --out results --seconds 540
 
 Beside the book's steps it runs timm's and transformers' own, interleaved with the book's, at the
-same batch, optimizer and data. After each part the record is written anew, so that a part that
-fails, or that the time no longer suffices for, loses nothing of the others.
+same batch, optimizer and data. The record is written anew after each figure, so that a run that is
+cut off loses nothing of what it has measured.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ import torch
 from torch import nn
 
 from macgpu.device import empty_cache, pick
-from macgpu.measure import ceilings, records, suites
+from macgpu.measure import ceilings, footprint, loading, records, suites
 from macgpu.measure.ceilings import SWEEPS, Cell
 from macgpu.measure.flops import count_step
+from macgpu.measure.loading import Loading
 from macgpu.measure.memory import OUT_OF_MEMORY, ran_out
-from macgpu.measure.records import Comparison, Label, Result
+from macgpu.measure.records import Comparison, Footprint, Label, Result
 from macgpu.measure.steps import Options, TrainStep, ladder
 from macgpu.measure.timing import EFFORTS, compare_steps, time_step
 from macgpu.models import ARTICLE, CASES, NVIDIA, BertClassifier, Case
 
-PARTS = ("ceilings", "models", "beside", "energy", "cpu")
+PARTS = (*suites.SUITES, "beside", "cpu")
 COMPILED = ("default", "reduce-overhead")
 """Modes of the compiler that a rival is given; the second one replays CUDA graphs."""
 SHORT = "quick"
@@ -74,6 +75,8 @@ class Run:
     cells: tuple[Cell, ...] = ()
     results: list[Result] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)
+    loading: list[Loading] = field(default_factory=list)
+    footprints: list[Footprint] = field(default_factory=list)
     written: Path | None = None
 
     def attempt(self, name: str, part: Callable[[], None]) -> None:
@@ -103,6 +106,8 @@ class Run:
             self.cells,
             tuple(self.results),
             tuple(self.comparisons),
+            tuple(self.loading),
+            tuple(self.footprints),
         )
         path = records.write(record, self.out)
         if self.written not in (None, path):
@@ -116,10 +121,26 @@ class Run:
         # One at a time: what is measured stays, whatever comes after it.
         for result in suites.measure_case(case, self.device, self.profile, self.cells, say):
             self.results.append(result)
+            self.write()
 
     def measure_energy(self) -> None:
         case = CASES[suites.ENERGY_CASE]
         self.results += suites.measure_energy(case, self.device, self.profile, say)
+
+    def measure_precision(self) -> None:
+        case = CASES[suites.PRECISION_CASE]
+        self.results += suites.measure_precision(case, self.device, self.profile, say)
+
+    def measure_loading(self) -> None:
+        for measured in loading.measure(self.device, self.profile, say):
+            self.loading.append(measured)
+            self.write()
+
+    def measure_memory(self) -> None:
+        self.comparisons += footprint.emptying(self.device)
+        for measured in footprint.measure(self.device, self.profile, say):
+            self.footprints.append(measured)
+            self.write()
 
     def measure_beside(self, case: Case) -> None:
         """The book's most tuned step in turn with the rival's, eager and compiled in two ways."""
@@ -181,8 +202,9 @@ def main() -> None:
     if "models" in asked.parts:
         for case in models:
             run.attempt(case.name, lambda case=case: run.measure_model(case))
-    if "energy" in asked.parts:
-        run.attempt("energy", run.measure_energy)
+    for part in ("precision", "energy", "loading", "memory"):
+        if part in asked.parts:
+            run.attempt(part, getattr(run, f"measure_{part}"))
     if "beside" in asked.parts:
         for case in models:
             if case.name in RIVALS:

@@ -60,9 +60,9 @@ def run(
     build: BuildFolder = None,
 ) -> None:
     """Execute the chapters that changed, with papermill, and check them."""
+    from macgpu.lock import locked
     from macgpu.machine import DEVICES
     from macgpu.publish.book import find_book
-    from macgpu.publish.lock import locked
 
     _require_profile(profile)
     if device not in ("auto", *DEVICES):
@@ -91,8 +91,8 @@ def site(
     build: BuildFolder = None,
 ) -> None:
     """Build the site from the chapters that were executed on one profile."""
+    from macgpu.lock import locked
     from macgpu.publish.book import find_book
-    from macgpu.publish.lock import locked
     from macgpu.publish.site import build_site
 
     _require_profile(profile)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import pandas as pd
 
 from macgpu.measure import records
 from macgpu.measure.ceilings import peak_flops
-from macgpu.measure.records import Record, Result
+from macgpu.measure.footprint import EMPTIED
+from macgpu.measure.records import Comparison, Footprint, Record, Result
 from macgpu.measure.timing import ratio_of_timings
 
 
@@ -52,13 +54,30 @@ def steps(record: Record | None, model: str) -> list[Result]:
     return [
         result
         for result in (record.results if record else ())
-        if result.energy is None and (result.label.model, result.label.code) == (model, "macgpu")
+        if result.energy is None
+        and (result.label.model, result.label.code) == (model, "macgpu")
+        and result.label.is_rung
     ]
 
 
 def timed_steps(record: Record | None, model: str) -> list[Result]:
     """Those of :func:`steps` that have a time."""
     return [result for result in steps(record, model) if result.timing]
+
+
+def precisions(record: Record | None, model: str) -> dict[str, Result]:
+    """The timed results of a model's plain step by data type: of the suite "precision" where the
+    record has it, else of the ladder, which has no float16."""
+    plain = [
+        result
+        for result in (record.results if record else ())
+        if result.timing
+        and result.energy is None
+        and (result.label.model, result.label.code) == (model, "macgpu")
+        and not result.label.options.tuned
+    ]
+    own = [result for result in plain if not result.label.is_rung]
+    return {result.label.options.peak: result for result in own or plain}
 
 
 def rates(kept: dict[str, Record]) -> pd.DataFrame:
@@ -103,24 +122,28 @@ def gain_table(gained: pd.DataFrame) -> pd.DataFrame:
 def rivals(device_type: str) -> pd.DataFrame:
     """Other people's steps beside the book's most tuned one, of each model from its newest run.
 
-    Columns: model, code, step, the other's time over the book's with its interval, and what that
-    makes of the other (``"faster"``, ``"slower"`` or no difference shown).
+    Columns: model, step (and whose), the other's time over the book's with the bounds of its
+    interval, and what that makes of the other (``"faster"``, ``"slower"`` or no difference shown).
     """
+
+    def others(record: Record) -> list[Comparison]:
+        return [pair for pair in record.comparisons if pair.a.code != pair.b.code]
+
     newest_run: dict[str, Record] = {}
     for record in sorted(records.read_all(), key=lambda record: record.finished):
         if record.device.type == device_type:
-            newest_run.update((comparison.a.model, record) for comparison in record.comparisons)
+            newest_run.update((pair.a.model, record) for pair in others(record))
     return pd.DataFrame(
         {
-            "model": f"{model}, batch {pair.a.batch_size}",
-            "code": pair.a.code,
-            "step": pair.a.step,
-            "its time / the book's": pair.ratio.median,
-            "interval": f"{pair.ratio.low:.3f} to {pair.ratio.high:.3f}",
+            "model": model,
+            "step": f"{pair.a.code}, {pair.a.step}",
+            "ratio": pair.ratio.median,
+            "low": pair.ratio.low,
+            "high": pair.ratio.high,
             "it is": pair.ratio.verdict,
         }
         for model, record in newest_run.items()
-        for pair in record.comparisons
+        for pair in others(record)
         if pair.a.model == model
     )
 
@@ -171,3 +194,94 @@ def _wide(cells: Iterable[tuple[str, str, str]]) -> pd.DataFrame:
         rows.setdefault(row, {})[column] = text
     columns = dict.fromkeys(column for row in rows.values() for column in row)
     return pd.DataFrame(rows.values(), index=list(rows), columns=list(columns)).fillna("–")
+
+
+def newest_footprints(device_type: str) -> Record | None:
+    """The newest record of such a device that holds footprints, completed by older runs of it.
+
+    One run need not hold all the models. Of the same step, the newest counts.
+    """
+    found = newest(lambda record: record.device.type == device_type and bool(record.footprints))
+    if found is None:
+        return None
+    points: dict[tuple[object, ...], Footprint] = {}
+    emptied: dict[str, Comparison] = {}
+    for record in sorted(records.read_all(), key=lambda record: record.finished):
+        if (record.device.name, record.software["torch"]) == (
+            found.device.name,
+            found.software["torch"],
+        ):
+            for point in record.footprints:
+                key = point.model, point.batch_size, point.autocast, point.checkpointed
+                points[key] = point
+            emptied.update((p.a.step, p) for p in record.comparisons if p.a.step == EMPTIED)
+    return replace(found, footprints=tuple(points.values()), comparisons=tuple(emptied.values()))
+
+
+def footprints(record: Record | None) -> list[Footprint]:
+    """The footprints of a record that have a measured peak."""
+    return [point for point in (record.footprints if record else ()) if point.peak_bytes]
+
+
+def footprint_table(record: Record | None) -> pd.DataFrame:
+    """All footprints of a record, a row each; a failure in its words in place of the rate."""
+    return pd.DataFrame(
+        {
+            "model": point.model,
+            "batch": point.batch_size,
+            "step": (point.autocast or "float32") + ", checkpointed" * point.checkpointed,
+            "predicted": f"{point.predicted_bytes / 1e9:.1f} GB",
+            "measured": f"{point.peak_bytes / 1e9:.1f} GB" if point.peak_bytes else "",
+            "reserved": f"{point.reserved_bytes / 1e9:.1f} GB" if point.reserved_bytes else "",
+            "samples/s": point.failure or f"{point.samples_per_s:,.0f}",
+        }
+        for point in (record.footprints if record else ())
+    )
+
+
+def prediction_words(record: Record | None, tolerance: float) -> str:
+    """How many predictions came within ``tolerance`` (a share) of the measured peak."""
+    errors = [abs(point.error) for point in footprints(record)]
+    if not errors:
+        return (
+            "There is no record yet that predicts and measures step by step; "
+            "the suite memory of macgpu bench makes one."
+        )
+    within = sum(error <= tolerance for error in errors)
+    return (
+        f"In the record of {record.device.name}, {len(errors)} steps of the book's models were "
+        "predicted and then measured, each after its warm-up "
+        f"({', '.join(dict.fromkeys(point.model for point in footprints(record)))}). "
+        "The prediction was within "
+        f"{100 * tolerance:.0f} % of the measured peak for {within} of them; the largest error "
+        f"was {100 * max(errors):.1f} %."
+    )
+
+
+def checkpointing_words(record: Record | None) -> str:
+    """What checkpointing saved and cost where a step without it took most; empty without one."""
+    pairs: dict[tuple[object, ...], dict[bool, Footprint]] = {}
+    for point in footprints(record):
+        key = point.model, point.batch_size, point.autocast
+        pairs.setdefault(key, {})[point.checkpointed] = point
+    both = [pair for pair in pairs.values() if len(pair) == 2]
+    if not both:
+        return ""
+    largest = max(both, key=lambda pair: pair[False].peak_bytes)
+    off, on = largest[False], largest[True]
+    return (
+        f" On the card in the record, {off.model} at batch {off.batch_size} in "
+        f"{off.autocast or 'float32'} needs {on.peak_bytes / 1e9:.1f} GB in place of "
+        f"{off.peak_bytes / 1e9:.1f}, and trains at "
+        f"{100 * on.samples_per_s / off.samples_per_s:.0f} % of the rate."
+    )
+
+
+def emptying_words(record: Record | None) -> str:
+    """What emptying the cache in each step costs; empty without such a comparison."""
+    return "".join(
+        f" On the card in the record, {pair.a.model} at batch {pair.a.batch_size} takes "
+        f"{pair.ratio.median:.2f} times as long ({pair.ratio.low:.2f} to {pair.ratio.high:.2f})."
+        for pair in (record.comparisons if record else ())
+        if pair.a.step == EMPTIED
+    )

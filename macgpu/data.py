@@ -10,7 +10,7 @@ import gzip
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 DATA = Path(__file__).resolve().parent.parent / "data"
+
+Prepare = Callable[[Tensor], Tensor]
+"""What makes a network's inputs of uint8 pictures, one or a batch of them."""
 
 CLASSES = (
     "T-shirt",
@@ -70,38 +73,53 @@ class Pictures:
         return Pictures(self.images[:count], self.labels[:count])
 
 
+def normalise(images: Tensor) -> Tensor:
+    """uint8 0 to 255 as float32 with about zero mean and unit variance, same shape."""
+    return images.float().sub_(255 * MEAN).div_(255 * STD)
+
+
 class PictureDataset(Dataset):
     """The same pictures one at a time, for a ``DataLoader``.
+
+    A picture is prepared when it is asked for; with ``prepare=None`` it stays uint8.
 
     It lives in a module because worker processes on a Mac are spawned: they import the class by
     name, and cannot find one that was defined in a notebook cell.
     """
 
-    def __init__(self, pictures: Pictures) -> None:
+    def __init__(self, pictures: Pictures, prepare: Prepare | None = normalise) -> None:
         self.pictures = pictures
+        self.prepare = prepare
 
     def __len__(self) -> int:
         return len(self.pictures)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         image = self.pictures.images[index]
-        return normalise(image), self.pictures.labels[index]
+        return image if self.prepare is None else self.prepare(image), self.pictures.labels[index]
 
 
 class Batches:
     """Batches of pictures that already lie on the device: one gather a batch, no worker.
 
-    Iterating yields ``(inputs, labels)``: float32 of shape (batch, channels, height, width),
-    normalised, and int64 of shape (batch,). Each pass over a shuffled set has a new order,
-    which the seed decides; two objects with the same seed go through the same batches.
-    The last batch may be smaller.
+    Iterating yields ``(inputs, labels)`` on the pictures' device: what ``prepare`` makes of the
+    pictures, by default normalised float32 of shape (batch, channels, height, width), and int64 of
+    shape (batch,). Each pass over a shuffled set has a new order, which the seed decides; two
+    objects with the same seed go through the same batches. The last batch may be smaller.
     """
 
-    def __init__(self, pictures: Pictures, batch_size: int, shuffle_seed: int | None = None):
+    def __init__(
+        self,
+        pictures: Pictures,
+        batch_size: int,
+        shuffle_seed: int | None = None,
+        prepare: Prepare = normalise,
+    ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, not {batch_size}")
         self.pictures = pictures
         self.batch_size = batch_size
+        self.prepare = prepare
         self.generator = None
         if shuffle_seed is not None:
             # The order is drawn on the CPU, so that it is the same for every device.
@@ -117,12 +135,8 @@ class Batches:
         else:
             order = torch.randperm(len(labels), generator=self.generator)
         for indices in order.to(labels.device).split(self.batch_size):
-            yield normalise(images[indices]), labels[indices]
-
-
-def normalise(images: Tensor) -> Tensor:
-    """uint8 0 to 255 as float32 with about zero mean and unit variance, same shape."""
-    return images.float().div_(255).sub_(MEAN).div_(STD)
+            # index_select copies whole pictures; images[indices] goes pixel by pixel on the CPU.
+            yield self.prepare(images.index_select(0, indices)), labels.index_select(0, indices)
 
 
 def fashion_subset() -> tuple[Pictures, Pictures]:

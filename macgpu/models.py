@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,13 @@ class Case:
             return self.make().train()
 
     def batch(self, size: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-        """Inputs (size, …) and int64 labels (size,) on the CPU."""
+        """Inputs (size, …) and int64 labels (size,) on the CPU.
+
+        Raises:
+            ValueError: for a size under 1, whose mean loss would be no number.
+        """
+        if size < 1:
+            raise ValueError(f"a batch of {size} samples: it must have at least 1")
         generator = torch.Generator().manual_seed(seed)
         inputs = self.make_inputs(size, generator)
         return inputs, torch.randint(self.classes, (size,), generator=generator)
@@ -181,6 +189,27 @@ def pack_bert(model: nn.Module) -> nn.Module:
             torch.cat([part.bias for part in parts]),
             old.num_attention_heads,
         )
+    return model
+
+
+BLOCKS = ("BasicBlock", "Bottleneck", "EncoderBlock", "BertLayer", "TransformerEncoderLayer")
+"""The classes whose instances, one after another, make up the models of this module."""
+
+
+def checkpointed(model: nn.Module) -> nn.Module:
+    """The same model, changed: each of its :data:`BLOCKS` keeps its input alone for backward.
+
+    The block runs forward a second time when backward comes to it (activation checkpointing).
+    A batch norm inside of it updates its running statistics both times.
+
+    Raises:
+        ValueError: for a model without such blocks.
+    """
+    blocks = [module for module in model.modules() if type(module).__name__ in BLOCKS]
+    if not blocks:
+        raise ValueError(f"no block to checkpoint: none of {', '.join(BLOCKS)}")
+    for block in blocks:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     return model
 
 

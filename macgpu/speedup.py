@@ -108,7 +108,7 @@ def _newest_timed(kept: tuple[Record, ...]) -> dict[str, Result]:
         str(result.label): result
         for record in kept
         for result in record.results
-        if result.timing is not None and result.energy is None
+        if result.timing is not None and result.energy is None and result.label.is_rung
     }
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
 from macgpu.device import synchronize
+from macgpu.measure.fields import Amount
 from macgpu.measure.memory import OUT_OF_MEMORY, ran_out
 from macgpu.measure.steps import set_tf32
 from macgpu.measure.timing import Effort, Step, Timing, time_block, time_step
@@ -23,15 +25,15 @@ bfloat16 products hundreds of times slower than float32."""
 class Cell:
     """One entry of a sweep. A cell that could not be measured says why instead."""
 
-    kind: str
+    kind: Literal["matmul", "copy", "upload", "launch", "round trip"]
     """``"matmul"``, ``"copy"`` (within the device), ``"upload"`` (host to device), ``"launch"`` (an
     operation on one number, in a queue of many) or ``"round trip"`` (the same, waited for)."""
     dtype: str
-    size: int
+    size: Amount
     """Of a matmul the side of its square matrices; else bytes of the tensor."""
-    flops: int
+    flops: Amount
     """Operations of one step of this cell; 0 where it is not about operations."""
-    bytes: int
+    bytes: Amount
     """Bytes moved by one step: a copy reads and writes, so counts twice its size."""
     timing: Timing | None
     failure: str | None = None

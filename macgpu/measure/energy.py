@@ -15,10 +15,14 @@ from typing import Protocol
 import torch
 
 from macgpu.device import synchronize
+from macgpu.measure.fields import Count, NotNegative, Positive
 from macgpu.measure.timing import Clock, Step, time_block
 
 MINIMUM_WINDOW_S = 10.0
 """A shorter window is of the size of the meters' own update interval and is refused."""
+
+READABLE_S = 1.0
+"""Power is read over at least so long, several times a meter's own update interval."""
 
 WINDOWS = {"smoke": 10.0, "quick": 10.0, "full": 30.0}
 """Seconds, by profile."""
@@ -54,26 +58,33 @@ class Energy:
 
     source: str | None
     reason: str | None
-    window_s: float | None = None
-    samples: int | None = None
+    window_s: Positive | None = None
+    samples: Count | None = None
     """Training samples, such as images, processed in the window."""
-    gross_j: float | None = None
+    gross_j: Positive | None = None
     """All that the meter counted in the window."""
-    idle_w: float | None = None
+    idle_w: NotNegative | None = None
     """Power of the machine at rest, measured over a window as long before."""
-    gross_j_per_sample: float | None = None
+    gross_j_per_sample: Positive | None = None
     net_j_per_sample: float | None = None
     """The idle power over the window subtracted."""
-    trace_s: tuple[float, ...] = ()
+    trace_s: tuple[NotNegative, ...] = ()
     """Raw samples: the moments of the readings, from the start of the window."""
-    trace_j: tuple[float, ...] = ()
+    trace_j: tuple[NotNegative, ...] = ()
     """And the energy counted until then."""
     celsius: tuple[float, ...] = ()
     """And the temperatures, where the meter has any."""
 
     def watts(self) -> list[tuple[float, float]]:
-        """Power over time: the middle of each interval between readings, and its mean power."""
-        readings = list(zip(self.trace_s, self.trace_j, strict=True))
+        """Power over time: the middle of each interval between readings, and its mean power.
+
+        Readings nearer than :data:`READABLE_S` to the last one are passed over: a meter counts in
+        jumps, and between two jumps it would seem to stand still.
+        """
+        readings: list[tuple[float, float]] = []
+        for second, joules in zip(self.trace_s, self.trace_j, strict=True):
+            if not readings or second - readings[-1][0] >= READABLE_S:
+                readings.append((second, joules))
         return [
             ((s + t) / 2, (after - before) / (t - s))
             for (s, before), (t, after) in zip(readings, readings[1:], strict=False)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from macgpu.measure.fields import Amount, Positive
 from macgpu.models import Case
 
 SOURCE = "FlopCounterMode on the CPU, math attention, no fused LSTM, forward and backward"
@@ -28,10 +30,10 @@ written and read, and AdamW reads and writes the weight and its two moments."""
 class Work:
     """What one training step takes, forward and backward, at one batch size."""
 
-    flops: int
+    flops: Amount
     """Floating-point operations of matrix products, convolutions and attention; a multiply-add
     is two. Elementwise work is not counted."""
-    bytes: int
+    bytes: Amount
     """Traffic to memory that no step in float32 avoids, estimated from below: see
     :data:`OPTIMIZER_PASSES`, and every activation that backward needs, written and read once."""
     source: str = SOURCE
@@ -41,8 +43,8 @@ class Work:
 class Floor:
     """The least time that the measured ceilings of a device allow for some work."""
 
-    seconds: float
-    bound: str
+    seconds: Positive
+    bound: Literal["compute", "memory"]
     """``"compute"`` or ``"memory"``: which of the two takes longer."""
 
 

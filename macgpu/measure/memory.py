@@ -20,6 +20,18 @@ def reset_peak(device: torch.device) -> None:
             return
 
 
+def library_bytes(device: torch.device) -> int:
+    """What cuBLAS takes beside a step's tensors; 0 where there is none.
+
+    Each of the two threads of a step, that of forward and that of backward, has a workspace: 32 MiB
+    on Hopper and 8.125 MiB on other cards (torch's notes on ``CUBLAS_WORKSPACE_CONFIG``).
+    """
+    if device.type != "cuda":
+        return 0
+    major, _ = torch.cuda.get_device_capability()
+    return 2 * (32 * 2**20 if major == 9 else 65 * 2**17)
+
+
 def peak_bytes(device: torch.device) -> int | None:
     """The most bytes that tensors held since :func:`reset_peak`; ``None`` without a counter.
 

@@ -20,10 +20,11 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from macgpu.device import Hardware, hardware
-from macgpu.machine import Machine, Power, read_machine, read_power
+from macgpu.machine import DEVICES, Machine, Power, read_machine, read_power
 from macgpu.measure.ceilings import Cell
 from macgpu.measure.energy import Energy
 from macgpu.measure.flops import Floor, Work
+from macgpu.measure.loading import Loading
 from macgpu.measure.parity import Parity
 from macgpu.measure.steps import Options
 from macgpu.measure.timing import Ratio, Timing
@@ -43,6 +44,10 @@ _NAME = Field(pattern=r"^[\w.+-]+$")
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
 
 
+PRECISION = "precision: "
+"""Begins the names of the steps of the suite "precision"."""
+
+
 class RecordError(ValueError):
     """A record is refused; the message gives the file, the field and the reason."""
 
@@ -57,6 +62,11 @@ class Label:
     step: str = "float32"
     """The name of the rung, such as ``"fused optimizer"``."""
     code: Literal["macgpu", "timm", "transformers"] = "macgpu"
+
+    @property
+    def is_rung(self) -> bool:
+        """Whether it is a step of a ladder, and none of the suite "precision"."""
+        return not self.step.startswith(PRECISION)
 
     def __str__(self) -> str:
         code = "" if self.code == "macgpu" else f"{self.code}'s "
@@ -101,6 +111,33 @@ class Comparison:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class Footprint:
+    """The memory of a training step, predicted and measured. Where it failed, ``failure`` says why.
+
+    The optimizer is a fused AdamW. Bytes are ``None`` where there is no counter.
+    """
+
+    model: Annotated[str, _NAME]
+    batch_size: Annotated[int, Field(ge=1)]
+    autocast: Literal["bfloat16", "float16"] | None
+    checkpointed: bool
+    """Whether the activations within each block were computed anew in backward."""
+    predicted_bytes: Annotated[int, Field(gt=0)]
+    """The planner's peak, cuBLAS's workspaces included."""
+    peak_bytes: Annotated[int, Field(gt=0)] | None = None
+    """The most that tensors held in a step that is not the first."""
+    reserved_bytes: Annotated[int, Field(gt=0)] | None = None
+    """What the allocator held after it, its cache included."""
+    samples_per_s: Annotated[float, Field(gt=0)] | None = None
+    failure: str | None = None
+
+    @property
+    def error(self) -> float | None:
+        """The prediction over the measurement, less one."""
+        return self.predicted_bytes / self.peak_bytes - 1 if self.peak_bytes else None
+
+
+@dataclass(frozen=True, config=_STRICT)
 class Record:
     """One run of one or more suites on one device."""
 
@@ -117,6 +154,8 @@ class Record:
     ceilings: tuple[Cell, ...] = ()
     results: tuple[Result, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
+    loading: tuple[Loading, ...] = ()
+    footprints: tuple[Footprint, ...] = ()
     scaling: Scaling | None = None
     """Of a model split over several devices of this kind."""
 
@@ -150,6 +189,8 @@ def make(
     ceilings: tuple[Cell, ...] = (),
     results: tuple[Result, ...] = (),
     comparisons: tuple[Comparison, ...] = (),
+    loading: tuple[Loading, ...] = (),
+    footprints: tuple[Footprint, ...] = (),
     scaling: Scaling | None = None,
 ) -> Record:
     """A record of what was measured on this machine, dated now."""
@@ -166,6 +207,8 @@ def make(
         ceilings=ceilings,
         results=results,
         comparisons=comparisons,
+        loading=loading,
+        footprints=footprints,
         scaling=scaling,
     )
 
@@ -233,7 +276,7 @@ def read_all(folder: Path = RESULTS) -> Iterator[Record]:
 def _validate(content: bytes, name: str) -> Record:
     try:
         version = json.loads(content)["version"]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"{name}: not whole JSON, damaged or cut off: {error}") from None
     except (KeyError, TypeError):
         raise RecordError(f"{name}: version: is missing, so this is no record") from None
@@ -251,10 +294,52 @@ def _validate(content: bytes, name: str) -> Record:
     problem = why_not_measured(record.device.type, record.machine)
     if problem:
         raise RecordError(f"{name}: device.type: {problem}")
+    for field, problem in _problems(record):
+        raise RecordError(f"{name}: {field}: {problem}")
+    return record
+
+
+def _problems(record: Record) -> Iterator[tuple[str, str]]:
+    """What no field shows by itself: the field, and what is wrong."""
+    if "torch" not in record.software:
+        yield "software.torch", "is missing"
+    if record.device.type not in DEVICES:
+        yield "device.type", f"is none of {', '.join(DEVICES)}"
+    for field in ("cores", "memory_bytes"):
+        if getattr(record.machine, field) < 1:
+            yield f"machine.{field}", "is less than 1"
     for field, samples, median in _medians(record):
         if not math.isclose(statistics.median(samples), median, rel_tol=1e-6):
-            raise RecordError(f"{name}: {field}: is not the median of its samples")
-    return record
+            yield field, "is not the median of its samples"
+    for field, low, median, high in _intervals(record):
+        if not low <= median <= high:
+            yield field, "is outside of its interval"
+    for field, measured, failure in _outcomes(record):
+        if (measured is None) == (failure is None):
+            yield f"{field}.failure", "there must be a measurement or a failure, not both"
+
+
+def _outcomes(record: Record) -> Iterator[tuple[str, object, str | None]]:
+    """Of each case its field, what was measured, and why nothing was."""
+    for part in ("ceilings", "results", "loading"):
+        for number, entry in enumerate(getattr(record, part)):
+            energy = getattr(entry, "energy", None)
+            # Without a meter there is neither a time nor a failure: the energy says why.
+            yield f"{part}.{number}", entry.timing or energy, entry.failure
+    for number, footprint in enumerate(record.footprints):
+        yield f"footprints.{number}", footprint.samples_per_s, footprint.failure
+
+
+def _intervals(record: Record) -> Iterator[tuple[str, float, float, float]]:
+    """Each stated median with its field, between the bounds of its interval."""
+    for part in ("ceilings", "results"):
+        for number, entry in enumerate(getattr(record, part)):
+            if (timing := entry.timing) is not None:
+                field = f"{part}.{number}.timing.median_s"
+                yield field, timing.low_s, timing.median_s, timing.high_s
+    for number, comparison in enumerate(record.comparisons):
+        ratio = comparison.ratio
+        yield f"comparisons.{number}.ratio.median", ratio.low, ratio.median, ratio.high
 
 
 def _medians(record: Record) -> Iterator[tuple[str, Sequence[float], float]]:
@@ -268,6 +353,11 @@ def _medians(record: Record) -> Iterator[tuple[str, Sequence[float], float]]:
     for number, comparison in enumerate(record.comparisons):
         ratio = comparison.ratio
         yield f"comparisons.{number}.ratio.median", ratio.pairs, ratio.median
+    for number, entry in enumerate(record.loading):
+        timing = entry.timing
+        for part in ("loader", "model", "both") if timing else ():
+            samples = [getattr(one, part) / timing.steps for one in timing.passes]
+            yield f"loading.{number}.timing.{part}_s", samples, getattr(timing, f"{part}_s")
     for field, timing in _scaling_timings(record.scaling):
         samples = [block / timing.steps_per_block for block in timing.block_seconds]
         yield f"{field}.timing.median_s", samples, timing.median_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,6 +13,9 @@ from macgpu.models import Case
 LEARNING_RATE = 1e-5
 """What BERT is fine-tuned with. Its first steps at 1e-4 overshoot, and then the rounding of a data
 type shows in the losses that are compared."""
+LOSS_SCALE = 2.0**12
+"""Where the loss scale of float16 starts: low enough that none of the first steps, whose losses are
+compared, is skipped. torch's own start, 2^16, is found to fit by skipping."""
 FIRST = 5
 """So many losses are kept, to be compared with another step's."""
 
@@ -22,7 +26,7 @@ class Options:
 
     tf32: bool = False
     """Round the inputs of float32 products to TF32 (NVIDIA)."""
-    autocast: str | None = None
+    autocast: Literal["bfloat16", "float16"] | None = None
     """``"bfloat16"`` or ``"float16"``."""
     channels_last: bool = False
     fused: bool = False
@@ -34,6 +38,11 @@ class Options:
     def peak(self) -> str:
         """The data type whose matmul peak this step is measured against."""
         return self.autocast or ("tf32" if self.tf32 else "float32")
+
+    @property
+    def tuned(self) -> bool:
+        """Whether anything but the data type differs from the plain step."""
+        return self.channels_last or self.fused or self.compiled is not None
 
     def __str__(self) -> str:
         parts = [self.autocast or ("tf32" if self.tf32 else "float32")]
@@ -66,11 +75,20 @@ def ladder(case: Case, device: torch.device) -> list[tuple[str, Options]]:
     return rungs
 
 
+def precisions(device: torch.device) -> list[tuple[str, Options]]:
+    """The plain step in each data type that this device trains in, each with its name."""
+    kinds = [("float32", Options())]
+    if device.type == "cuda":
+        kinds.append(("tf32", Options(tf32=True)))
+    return kinds + [(name, Options(autocast=name)) for name in ("float16", "bfloat16")]
+
+
 class TrainStep:
     """One training step on a batch that stays on the device; a call runs it.
 
     A step is forward, loss, backward, AdamW, and gradients set to None; nothing in it waits for
-    the device.
+    the device. In float16 the loss is scaled; then the step waits once, to learn whether it is to
+    be skipped, unless the optimizer is fused.
     """
 
     def __init__(
@@ -93,6 +111,9 @@ class TrainStep:
             model.parameters(), lr=LEARNING_RATE, fused=options.fused or None
         )
         dtype = getattr(torch, options.autocast) if options.autocast else None
+        self.scaler = torch.amp.GradScaler(
+            device.type, init_scale=LOSS_SCALE, enabled=dtype == torch.float16
+        )
 
         def forward(inputs: Tensor, labels: Tensor) -> Tensor:
             with torch.autocast(device.type, dtype, enabled=dtype is not None):
@@ -110,8 +131,9 @@ class TrainStep:
         # Set at each call, since steps with and without it may take turns.
         set_tf32(self.options.tf32)
         loss = self.forward(*self.batch)
-        loss.backward()
-        self.optimizer.step()
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         if len(self._losses) < FIRST:
             # A copy: the compiler's CUDA graphs write the next loss into the same memory.

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 
-from macgpu.measure import ceilings, energy, parity
+from macgpu.measure import ceilings, energy, footprint, loading, parity
 from macgpu.measure.ceilings import SWEEPS, Cell
 from macgpu.measure.flops import Work, count_step, floor
 from macgpu.measure.memory import OUT_OF_MEMORY, peak_bytes, ran_out, reset_peak
-from macgpu.measure.records import Label, Record, Result, make
-from macgpu.measure.steps import FIRST, Options, TrainStep, ladder
+from macgpu.measure.records import PRECISION, Comparison, Footprint, Label, Record, Result, make
+from macgpu.measure.steps import FIRST, Options, TrainStep, ladder, precisions
 from macgpu.measure.timing import EFFORTS, time_block, time_step
 from macgpu.models import ARTICLE, CASES, Case
 
 Report = Callable[[str], None]
 
-SUITES = ("ceilings", "models", "energy")
-ENERGY_CASE = "resnet50"
+SUITES = ("ceilings", "models", "precision", "energy", "loading", "memory")
+ENERGY_CASE = PRECISION_CASE = "resnet50"
 ENERGY_BATCHES = {"smoke": (2,), "quick": (2, 8, 32), "full": (16, 64, 256)}
 """By profile: the tuned step is measured at each, the plain one at the largest."""
 
@@ -45,14 +45,35 @@ def run(
     chosen = [name for name in SUITES if name in tuple(suites)]
     cells: tuple[Cell, ...] = ()
     results: list[Result] = []
+    loaders: tuple[loading.Loading, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    footprints: tuple[Footprint, ...] = ()
     if "ceilings" in chosen or "models" in chosen:
         cells = ceilings.measure(device, SWEEPS[profile], EFFORTS[profile], report)
     if "models" in chosen:
         for name in ARTICLE if profile == "smoke" else CASES:
             results += measure_case(CASES[name], device, profile, cells, report)
+    if "precision" in chosen:
+        name = "cnn" if profile == "smoke" else PRECISION_CASE
+        results += measure_precision(CASES[name], device, profile, report)
     if "energy" in chosen:
         results += measure_energy(CASES[ENERGY_CASE], device, profile, report)
-    return make(device, tuple(chosen), profile, provenance, cells, tuple(results))
+    if "loading" in chosen:
+        loaders = tuple(loading.measure(device, profile, report))
+    if "memory" in chosen:
+        comparisons = tuple(footprint.emptying(device))
+        footprints = tuple(footprint.measure(device, profile, report))
+    return make(
+        device,
+        tuple(chosen),
+        profile,
+        provenance,
+        cells,
+        tuple(results),
+        comparisons,
+        loaders,
+        footprints,
+    )
 
 
 def measure_case(
@@ -61,8 +82,9 @@ def measure_case(
     profile: str,
     cells: tuple[Cell, ...] = (),
     report: Report = print,
+    rungs: Sequence[tuple[str, Options]] | None = None,
 ) -> Iterator[Result]:
-    """Gate a case, then time each rung of its ladder at the profile's batch size.
+    """Gate a case, then time each rung of its ladder, or those given, at the profile's batch size.
 
     A case that fails the gate is one result, with the difference and without a time. A rung whose
     losses leave the plain step's, that runs out of memory, or that torch refuses (an operator
@@ -79,7 +101,7 @@ def measure_case(
         return
     work = count_step(case, batch_size)
     plain: list[float] | None = None
-    for name, options in ladder(case, device):
+    for name, options in ladder(case, device) if rungs is None else rungs:
         label = Label(case.name, batch_size, options, name)
         try:
             result, losses = _rung(case, label, device, profile, work, cells, checked, plain)
@@ -88,6 +110,14 @@ def measure_case(
             result = _failed(label, _why(error, device, report), checked)
         report(f"{label}: {_shown(result)}")
         yield result
+
+
+def measure_precision(
+    case: Case, device: torch.device, profile: str, report: Report = print
+) -> Iterator[Result]:
+    """Time and peak memory of a case's plain step in each data type, at the same batch size."""
+    rungs = [(PRECISION + name, options) for name, options in precisions(device)]
+    return measure_case(case, device, profile, (), report, rungs)
 
 
 def measure_energy(

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from macgpu.device import synchronize
+from macgpu.measure.fields import Count, Positive, Samples
 
 Step = Callable[[], object]
 Clock = Callable[[], float]
@@ -68,17 +69,17 @@ EFFORTS = {
 class Timing:
     """The time of one step, from blocks of steps."""
 
-    steps_per_block: int
-    block_seconds: tuple[float, ...]
+    steps_per_block: Count
+    block_seconds: Samples
     """The raw samples: wall clock of each kept block."""
-    warm_up_seconds: tuple[float, ...]
+    warm_up_seconds: tuple[Positive, ...]
     """The blocks before them, of rising length."""
-    first_call_s: float
+    first_call_s: Positive
     """The very first call, apart: it holds what is compiled or loaded at first use."""
-    median_s: float
+    median_s: Positive
     """Per step, as the two bounds are."""
-    low_s: float
-    high_s: float
+    low_s: Positive
+    high_s: Positive
     flags: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -92,11 +93,11 @@ class Timing:
 class Ratio:
     """The time of step A over the time of step B, from pairs of blocks."""
 
-    pairs: tuple[float, ...]
+    pairs: Samples
     """The raw samples: seconds per step of A over those of B, a pair of blocks each."""
-    median: float
-    low: float
-    high: float
+    median: Positive
+    low: Positive
+    high: Positive
     """The interval around the median, at :data:`RATIO_LEVEL`."""
 
     @property

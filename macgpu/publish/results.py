@@ -8,7 +8,8 @@ from pathlib import Path
 from macgpu.errors import BookError
 from macgpu.measure import records
 from macgpu.measure.ceilings import bandwidth, peak_flops
-from macgpu.measure.records import Comparison, Label, Record, RecordError, Result
+from macgpu.measure.loading import Loading
+from macgpu.measure.records import Comparison, Footprint, Label, Record, RecordError, Result
 from macgpu.parallel.scaling import Speedup
 
 EMPTY = "There is no record yet.\n"
@@ -37,7 +38,8 @@ def results_tables(folder: Path) -> str:
 
 
 def _section(record: Record) -> str:
-    parts = [f"## {record.device.name}, {record.finished[:10]}, {record.profile}", record.caption]
+    moment = record.finished[:16].replace("T", " ")
+    parts = [f"## {record.device.name}, {moment}, {record.profile}", record.caption]
     ceilings = [
         f"{dtype} matrix product {peak / 1e12:.3g} TFLOP/s"
         for dtype in dict.fromkeys(cell.dtype for cell in record.ceilings)
@@ -61,6 +63,12 @@ def _section(record: Record) -> str:
     if energies:
         heading = ("Energy of", "Batch", "Gross", "Net", "Idle", "Meter")
         parts.append(_table(heading, map(_energy_row, energies)))
+    if record.loading:
+        heading = ("Loader", "Workers", "Images/s", "Step alone", "Step with loader", "Waiting")
+        parts.append(_table(heading, map(_loading_row, record.loading)))
+    if record.footprints:
+        heading = ("Memory of", "Batch", "Predicted", "Measured", "Reserved", "Samples/s")
+        parts.append(_table(heading, map(_footprint_row, record.footprints)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -76,7 +84,8 @@ def _name(label: Label) -> str:
 def _comparison_row(comparison: Comparison) -> str:
     ratio = comparison.ratio
     return (
-        f"| {_name(comparison.a)} | {_name(comparison.b)} "
+        f"| {_name(comparison.a)} ({comparison.a.step}) "
+        f"| {_name(comparison.b)} ({comparison.b.step}) "
         f"| {ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] | {ratio.verdict} |"
     )
 
@@ -85,9 +94,8 @@ def _timed_row(result: Result) -> str:
     start = f"| {_name(result.label)} | {result.label.batch_size} |"
     if result.timing is None:
         return f"{start} not timed: {_cell(result.failure)} | – | – |"
-    memory = result.peak_memory_bytes
-    shown = "–" if memory is None else f"{memory / 2**30:.2f} GiB"
-    return f"{start} {result.samples_per_s:,.1f} | {result.timing} | {shown} |"
+    memory = _gib(result.peak_memory_bytes)
+    return f"{start} {result.samples_per_s:,.1f} | {result.timing} | {memory} |"
 
 
 def _speedup_row(speedup: Speedup) -> str:
@@ -108,6 +116,31 @@ def _energy_row(result: Result) -> str:
         f"| {measured.net_j_per_sample:.3g} J/sample | {measured.idle_w:.0f} W "
         f"| {_cell(measured.source)} |"
     )
+
+
+def _loading_row(entry: Loading) -> str:
+    workers = "–" if entry.loader == "resident" else entry.workers
+    start = f"| {entry.loader}, {entry.model}, batch {entry.batch_size} | {workers} |"
+    if entry.timing is None:
+        return f"{start} not timed: {_cell(entry.failure)} | – | – | – |"
+    timing = entry.timing
+    return (
+        f"{start} {entry.images_per_s:,.0f} | {1e3 * timing.model_s:.4g} ms "
+        f"| {1e3 * timing.both_s:.4g} ms | {max(0.0, timing.wait_share):.1%} |"
+    )
+
+
+def _footprint_row(point: Footprint) -> str:
+    way = f"{point.autocast or 'float32'}{', checkpointed' * point.checkpointed}"
+    start = f"| {point.model}, {way} | {point.batch_size} | {_gib(point.predicted_bytes)} |"
+    if point.failure:
+        return f"{start} {_cell(point.failure)} | – | – |"
+    measured = f"{_gib(point.peak_bytes)} | {_gib(point.reserved_bytes)}"
+    return f"{start} {measured} | {point.samples_per_s:,.1f} |"
+
+
+def _gib(count: int | None) -> str:
+    return "–" if count is None else f"{count / 2**30:.2f} GiB"
 
 
 def _cell(text: str | None) -> str:

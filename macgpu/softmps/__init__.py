@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -62,3 +63,26 @@ def run(command: Sequence[str]) -> int:
         command = [sys.executable, *command]
     variables = environment()
     return subprocess.run(command, env=variables, check=False).returncode
+
+
+def run_code(code: str, **variables: str) -> str:
+    """What a fresh Python prints that runs `code` on mps: a Mac's GPU, else the software device.
+
+    `variables` are set in its environment. Where it fails, the last line of the error ends the
+    text; where there is no device, the text says so. Lines are broken to the width of a page.
+    """
+    try:
+        surroundings = dict(os.environ) if sys.platform == "darwin" else environment()
+    except SoftMPSUnavailableError as error:
+        return f"(not shown here: {error})"
+    # The end of Python would race with autograd's threads.
+    code += "\nimport os, sys\nsys.stdout.flush()\nos._exit(0)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=surroundings | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = done.stderr.strip().splitlines()[-1:] if done.returncode else []
+    return "\n".join(textwrap.fill(line, 76) for line in [*done.stdout.splitlines(), *last])

@@ -55,9 +55,21 @@ def test_power_over_time_comes_from_the_raw_readings():
     clock = Clock()
     measured = measure(Meter(clock, 300), clock, idle_of(100))
     assert len(measured.trace_s) == len(measured.trace_j) == 21
-    assert [watts for _, watts in measured.watts()] == pytest.approx([300] * 20)
-    assert measured.watts()[0][0] == pytest.approx(0.25)
+    # Readings each half second: every second one is taken.
+    assert [watts for _, watts in measured.watts()] == pytest.approx([300] * 10)
+    assert measured.watts()[0][0] == pytest.approx(0.5)
     assert measured.celsius == (61.0,) * 20
+
+
+def test_a_counter_that_jumps_is_not_drawn_as_a_power_that_does():
+    # It moves by 240 J each 0.8 s, and is read each 0.1 s.
+    moments = [tenth / 10 for tenth in range(101)]
+    counted = [240 * (tenth // 8) for tenth in range(101)]
+    window = energy.Energy("a meter", None, trace_s=tuple(moments), trace_j=tuple(counted))
+    powers = [watts for _, watts in window.watts()]
+    assert len(powers) == 10
+    assert max(powers) < 2 * 300, "between two readings it seems to be 2400 W"
+    assert sum(powers) / len(powers) == pytest.approx(288)
 
 
 class Stuck(Meter):

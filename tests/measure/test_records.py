@@ -10,6 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from macgpu import compare
 from macgpu.cli import app
 from macgpu.device import Hardware
 from macgpu.machine import Power
@@ -17,6 +18,7 @@ from macgpu.measure import records, timing
 from macgpu.measure.ceilings import Cell
 from macgpu.measure.energy import Energy
 from macgpu.measure.flops import Floor, Work
+from macgpu.measure.loading import Loading, Pass, ThreeWay
 from macgpu.measure.parity import same_curve
 from macgpu.measure.records import RESULTS, Label, Record, RecordError, Result
 from macgpu.measure.steps import Options
@@ -34,6 +36,18 @@ RESULT = Result(
     7 * 10**9,
     Energy(None, "no energy meter"),
 )
+PASSES = (Pass(0.2, 0.4, 0.5), Pass(0.4, 0.4, 0.8), Pass(0.3, 0.4, 0.6))
+LOADING = Loading(
+    "jpeg",
+    4,
+    256,
+    64,
+    1500.5,
+    "resnet18",
+    64,
+    Options(),
+    ThreeWay(4, 9.5, PASSES, 0.075, 0.1, 0.15),
+)
 RECORD = Record(
     version=1,
     provenance="reader",
@@ -46,6 +60,7 @@ RECORD = Record(
     software={"torch": "2.14.1"},
     ceilings=(Cell("matmul", "float32", 512, 2 * 512**3, 0, TIMING),),
     results=(RESULT,),
+    loading=(LOADING,),
 )
 
 
@@ -81,7 +96,7 @@ def changed(field, value):
     *path, last = field.split(".")
     for part in path:
         target = target[int(part) if part.isdigit() else part]
-    target[last] = value
+    target[int(last) if last.isdigit() else last] = value
     return json.dumps(content)
 
 
@@ -126,6 +141,61 @@ def without(field):
         (changed("software.user", "me"), "software.user", "should be"),
         (changed("results.0.timing.by", "me"), "results.0.timing.by", "unexpected"),
         (changed("machine.system", "Linux"), "device.type", "software device"),
+        ("[" * 100_000, "", "not whole JSON"),
+        (changed("software", {}), "software.torch", "is missing"),
+        (changed("device.type", "tpu"), "device.type", "none of"),
+        (changed("machine.cores", 0), "machine.cores", "less than 1"),
+        (changed("machine.memory_bytes", -1), "machine.memory_bytes", "less than 1"),
+        (
+            changed("results.0.timing.steps_per_block", 0),
+            "results.0.timing.steps_per_block",
+            "equal to 1",
+        ),
+        (
+            changed("ceilings.0.timing.steps_per_block", 10**400),
+            "ceilings.0.timing.steps_per_block",
+            "",
+        ),
+        (
+            changed("results.0.timing.block_seconds", []),
+            "results.0.timing.block_seconds",
+            "at least",
+        ),
+        (
+            changed("results.0.timing.block_seconds.0", -0.1),
+            "results.0.timing.block_seconds.0",
+            "greater than 0",
+        ),
+        (changed("results.0.timing.high_s", 1e-9), "results.0.timing.median_s", "outside"),
+        (changed("results.0.timing.first_call_s", 0.0), "results.0.timing.first_call_s", "than 0"),
+        (changed("results.0.work.flops", -1), "results.0.work.flops", "equal to 0"),
+        (changed("results.0.floor.seconds", 0.0), "results.0.floor.seconds", "greater than 0"),
+        (
+            changed("results.0.label.options.autocast", "int4"),
+            "results.0.label.options",
+            "should be",
+        ),
+        (changed("ceilings.0.kind", "speed"), "ceilings.0.kind", "should be"),
+        (changed("results.0.failure", "out of memory"), "results.0.failure", "not both"),
+        (changed("ceilings.0.timing", None), "ceilings.0.failure", "not both"),
+        (changed("loading.0.timing", None), "loading.0.failure", "not both"),
+        (changed("loading.0.loader", "a disk"), "loading.0.loader", "should be"),
+        (changed("loading.0.workers", -1), "loading.0.workers", "equal to 0"),
+        (changed("loading.0.folder", "/home/me"), "loading.0.folder", "unexpected"),
+        (changed("loading.0.timing.passes", []), "loading.0.timing.passes", "at least 1"),
+        (
+            changed("loading.0.timing.passes.1.model", 0.0),
+            "loading.0.timing.passes.1.model",
+            "greater than 0",
+        ),
+        *(
+            (
+                changed(f"loading.0.timing.{part}_s", 0.05),
+                f"loading.0.timing.{part}_s",
+                "not the median",
+            )
+            for part in ("loader", "model", "both")
+        ),
     ],
 )
 def test_a_record_is_refused_with_file_field_and_reason(tmp_path, content, field, reason):
@@ -137,6 +207,12 @@ def test_a_record_is_refused_with_file_field_and_reason(tmp_path, content, field
     assert message.startswith(f"a-record.json: {field}")
     assert reason in message
     assert "\n" not in message
+
+
+def test_a_record_from_before_loaders_were_measured_is_read(tmp_path):
+    path = tmp_path / "old.json"
+    path.write_text(without("loading"))
+    assert records.read(path) == replace(RECORD, loading=())
 
 
 def test_what_does_not_validate_is_not_written_either(tmp_path):
@@ -178,7 +254,8 @@ def test_list_and_compare_speak_of_the_cases(tmp_path):
     assert "Apple M2 Pro GPU, quick, 2026-11-30, reader; 1 ceilings, 1 of 1 cases" in listed[1]
     compared = run("results", "compare", str(two), str(one))
     (line,) = [line for line in compared.output.splitlines() if line.startswith("resnet50")]
-    assert line.startswith("resnet50, batch 256, bfloat16: A takes ") and line.endswith("slower")
+    start = "resnet50, batch 256, bfloat16 (bfloat16 autocast): A takes "
+    assert line.startswith(start) and line.endswith("slower")
     nothing = records.write(replace(RECORD, profile="smoke", results=()), tmp_path)
     assert run("results", "compare", str(nothing), str(one)).exit_code == 1
 
@@ -189,6 +266,21 @@ def test_bench_writes_a_record_that_can_be_read(tmp_path):
     (record,) = records.read_all(tmp_path)
     assert record.device.type == "cpu"
     assert str(records.paths(tmp_path)[0]) in done.output
+
+
+def test_the_suite_of_data_types_times_each_at_the_same_batch(tmp_path):
+    done = run(
+        "bench", "precision", "--profile", "smoke", "--device", "cpu", "--out", str(tmp_path)
+    )
+    assert done.exit_code == 0, done.output
+    (record,) = records.read_all(tmp_path)
+    assert record.suites == ("precision",)
+    found = compare.precisions(record, "cnn")
+    assert list(found) == ["float32", "float16", "bfloat16"]
+    assert len({result.label.batch_size for result in found.values()}) == 1
+    # float16 and bfloat16 were held against the losses of float32 before they were timed.
+    assert [result.parity.outputs is None for result in found.values()] == [False, True, True]
+    assert {result.peak_memory_bytes for result in found.values()} == {None}, "no counter here"
 
 
 @pytest.mark.parametrize(
@@ -204,3 +296,31 @@ def test_bench_refuses_what_it_does_not_know(tmp_path, arguments, reason):
     assert done.exit_code == 1
     assert reason in done.output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_bench_finds_out_first_whether_it_can_write(tmp_path, monkeypatch):
+    monkeypatch.setattr("macgpu.measure.suites.run", lambda *_: pytest.fail("measured in vain"))
+    (tmp_path / "taken").touch()
+    done = run("bench", "ceilings", "--device", "cpu", "--out", str(tmp_path / "taken" / "in"))
+    assert done.exit_code == 1
+    assert "cannot be written to" in done.output
+
+
+def test_a_folder_that_is_not_there_is_no_empty_one(tmp_path):
+    for command in ("check", "list"):
+        done = run("results", command, "--in", str(tmp_path / "typo"))
+        assert done.exit_code == 1
+        assert "no folder" in done.output
+
+
+def test_a_record_beside_itself_is_the_same_in_every_case(tmp_path):
+    def timed(seconds):
+        return timing.summarise([seconds] * 30, 1, 1.0, [], True)
+
+    rung = replace(RESULT, timing=timed(0.3), energy=None)
+    own = replace(rung, label=replace(rung.label, step="precision: bfloat16"), timing=timed(0.1))
+    joules = replace(rung, timing=timed(0.2), energy=Energy("a meter", "it stood still"))
+    path = records.write(replace(RECORD, results=(rung, own, joules)), tmp_path)
+    lines = run("results", "compare", str(path), str(path)).output.splitlines()[2:]
+    assert len(lines) == 3
+    assert all("A takes 1.000" in line for line in lines), lines

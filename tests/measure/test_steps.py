@@ -8,7 +8,7 @@ from torch import nn
 from torchvision.models import VisionTransformer
 from transformers import BertConfig, BertForSequenceClassification
 
-from macgpu.measure.steps import Options, TrainStep, ladder
+from macgpu.measure.steps import Options, TrainStep, ladder, precisions
 from macgpu.models import CASES, PackedAttention, pack_bert, pack_vit
 
 CPU = torch.device("cpu")
@@ -49,6 +49,7 @@ def test_a_ladder_adds_one_option_at_a_time(device, name, rungs):
     [
         (Options(channels_last=True, fused=True), 1e-5),
         (Options(autocast="bfloat16"), 5e-3),
+        (Options(autocast="float16"), 5e-3),
     ],
 )
 def test_an_option_changes_the_speed_and_not_the_losses(options, within):
@@ -58,6 +59,36 @@ def test_an_option_changes_the_speed_and_not_the_losses(options, within):
     assert len(plain.first_losses()) == 4
     assert tuned.first_losses() == pytest.approx(plain.first_losses(), rel=within)
     assert plain.first_losses()[-1] < plain.first_losses()[0]
+
+
+def test_float16_is_scaled_and_other_types_are_not():
+    half = TrainStep(CASES["mlp"], CPU, Options(autocast="float16"), 4)
+    plain = TrainStep(CASES["mlp"], CPU, Options(autocast="bfloat16"), 4)
+    for step in (half, plain):
+        for _ in range(3):
+            step()
+    assert half.scaler.get_scale() == 2.0**12, "none of the first steps is skipped"
+    assert not plain.scaler.is_enabled()
+    # An overflow: the step leaves the weights alone and lowers the scale.
+    half.batch[0].fill_(float("inf"))
+    before = [parameter.clone() for parameter in half.model.parameters()]
+    half()
+    assert half.scaler.get_scale() == 2.0**11
+    assert all(map(torch.equal, before, half.model.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("device", "names"),
+    [
+        ("cpu", ["float32", "float16", "bfloat16"]),
+        ("mps", ["float32", "float16", "bfloat16"]),
+        ("cuda", ["float32", "tf32", "float16", "bfloat16"]),
+    ],
+)
+def test_precisions_change_the_data_type_alone(device, names):
+    steps = precisions(torch.device(device))
+    assert [name for name, _ in steps] == [options.peak for _, options in steps] == names
+    assert not any(options.tuned for _, options in steps)
 
 
 def small_vit():

@@ -213,3 +213,12 @@ def test_unsupported_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 def test_workers_are_spawned_as_on_a_mac() -> None:
     done = python("import multiprocessing, torch; print(multiprocessing.get_start_method())")
     assert done.stdout == "spawn\n", done.stderr
+
+
+def test_code_is_run_with_its_variables_and_its_error_is_the_last_line():
+    assert (
+        softmps.run_code("import torch; print(torch.ones(2, device='mps').sum().item())") == "2.0"
+    )
+    use = "print('begun', flush=True)\nimport torch\ntorch.ones(1, device='mps')"
+    said = softmps.run_code(use, PYTORCH_MPS_HIGH_WATERMARK_RATIO="0.5").splitlines()
+    assert said == ["begun", "RuntimeError: invalid low watermark ratio 1.4"]

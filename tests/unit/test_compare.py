@@ -10,7 +10,7 @@ from macgpu.measure import records
 from macgpu.measure.ceilings import Cell
 from macgpu.measure.energy import Energy
 from macgpu.measure.flops import Work
-from macgpu.measure.records import Comparison, Label, Result
+from macgpu.measure.records import Comparison, Footprint, Label, Result
 from macgpu.measure.steps import Options
 from macgpu.measure.timing import ratio_of_pairs, summarise
 
@@ -73,11 +73,11 @@ def test_other_peoples_steps_come_from_the_newest_run_of_their_model(monkeypatch
     monkeypatch.setattr(records, "read_all", lambda: iter([new, elsewhere, old]))
     (row,) = compare.rivals("cpu").to_dict("records")
     assert row == {
-        "model": "resnet50, batch 10",
-        "code": "timm",
-        "step": "CUDA graphs",
-        "its time / the book's": 1.25,
-        "interval": "1.250 to 1.250",
+        "model": "resnet50",
+        "step": "timm, CUDA graphs",
+        "ratio": 1.25,
+        "low": 1.25,
+        "high": 1.25,
         "it is": "slower",
     }
     assert compare.rivals("mps").empty
@@ -135,3 +135,77 @@ def test_only_measured_energy_is_shown():
     assert found.energy == energy
     (row,) = compare.energy_table([found]).to_dict("records")
     assert (row["samples/s"], row["mean (W)"], row["idle (W)"]) == (100, 50, 20)
+
+
+def test_data_types_come_from_their_own_suite_and_are_no_rungs():
+    half, tuned = Options(autocast="float16"), Options(autocast="bfloat16", fused=True)
+    ladder = result(0.4), result(0.2, TF32, "tf32"), result(0.1, tuned, "fused optimizer")
+    suite = result(0.5, step="precision: float32"), result(0.3, half, "precision: float16")
+    both = record(*ladder, *suite)
+    assert compare.precisions(record(*ladder), "resnet50") == {
+        "float32": ladder[0],
+        "tf32": ladder[1],
+    }
+    assert compare.precisions(both, "resnet50") == {"float32": suite[0], "float16": suite[1]}
+    assert compare.steps(both, "resnet50") == list(ladder)
+    assert compare.precisions(None, "resnet50") == {}
+
+
+def footprint_record():
+    def point(batch, checkpointed, peak, rate):
+        return Footprint("resnet50", batch, "bfloat16", checkpointed, 100, peak, 300, rate)
+
+    failed = Footprint("resnet50", 512, None, False, 10**12, failure="out of memory")
+    points = (point(32, False, 125, 50.0), point(64, False, 80, 100.0), point(64, True, 110, 75.0))
+    label = Label("resnet18", 64, PLAIN, "cache emptied")
+    emptied = Comparison(label, replace(label, step="cache kept"), ratio_of_pairs([1.5] * 30))
+    return records.make(
+        torch.device("cpu"),
+        ("memory",),
+        "smoke",
+        comparisons=(emptied,),
+        footprints=(*points, failed),
+    )
+
+
+def test_footprints_of_several_runs_of_one_device_are_one_set(monkeypatch):
+    first = replace(footprint_record(), finished="2026-01-01T00:00:00+00:00")
+    again = replace(first.footprints[0], peak_bytes=999)
+    other = Footprint("vit-b-16", 8, None, False, 100, 101, 300, 5.0)
+    second = replace(
+        first, finished="2026-01-02T00:00:00+00:00", footprints=(again, other), comparisons=()
+    )
+    spoilt = replace(first, footprints=(replace(other, batch_size=9),))
+    elsewhere = replace(spoilt, software={**first.software, "torch": "1.0"})
+    another = replace(spoilt, device=replace(first.device, name="another card"))
+    kept = [second, elsewhere, another, first]
+    monkeypatch.setattr(records, "read_all", lambda: iter(kept))
+    found = compare.newest_footprints("cpu")
+    assert found.caption == second.caption
+    assert set(found.footprints) == {*first.footprints[1:], again, other}
+    assert found.comparisons == first.comparisons
+    assert compare.newest_footprints("cuda") is None
+
+
+def test_predictions_are_counted_against_the_tolerance():
+    # 100 is predicted of each: off by 20, 25 and 9 %.
+    words = compare.prediction_words(footprint_record(), 0.15)
+    assert "3 steps" in words and "for 1 of them" in words and "error was 25.0 %" in words
+    assert "no record yet" in compare.prediction_words(None, 0.15)
+
+
+def test_the_trade_of_checkpointing_is_told_of_the_pair_that_has_both():
+    words = compare.checkpointing_words(footprint_record())
+    assert "resnet50 at batch 64 in bfloat16" in words and "75 % of the rate" in words
+    assert compare.checkpointing_words(None) == ""
+
+
+def test_the_cost_of_emptying_the_cache_is_told_where_it_was_measured():
+    assert "batch 64 takes 1.50 times as long" in compare.emptying_words(footprint_record())
+    assert compare.emptying_words(None) == compare.emptying_words(record()) == ""
+
+
+def test_a_failed_footprint_is_a_row_with_its_failure():
+    table = compare.footprint_table(footprint_record())
+    assert list(table["samples/s"]) == ["50", "100", "75", "out of memory"]
+    assert len(compare.footprints(footprint_record())) == 3

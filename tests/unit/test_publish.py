@@ -15,10 +15,10 @@ import pytest
 from rich.console import Console
 
 from macgpu.errors import BookError
+from macgpu.lock import locked
 from macgpu.publish import freshness
 from macgpu.publish.book import find_book
 from macgpu.publish.execute import executed_run, problems_of, run_chapters
-from macgpu.publish.lock import locked
 from macgpu.publish.site import STAMP, build_site, for_readers, stage, without_figures_of
 from macgpu.publish.status import Row, status_page
 from tests.conftest import ROOT, write_chapter

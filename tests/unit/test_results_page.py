@@ -8,7 +8,8 @@ import torch
 from macgpu.errors import BookError
 from macgpu.measure import records
 from macgpu.measure.energy import Energy
-from macgpu.measure.records import Comparison, Label, Result
+from macgpu.measure.loading import Loading, Pass, ThreeWay
+from macgpu.measure.records import Comparison, Footprint, Label, Result
 from macgpu.measure.steps import Options
 from macgpu.measure.timing import ratio_of_pairs, summarise
 from macgpu.publish.results import results_tables
@@ -20,10 +21,8 @@ def a_result(**changes):
     return replace(Result(label, timing, None, None, None, None, None), **changes)
 
 
-def write(folder, *results, comparisons=()):
-    record = records.make(
-        torch.device("cpu"), ("models",), "smoke", results=results, comparisons=comparisons
-    )
+def write(folder, *results, **parts):
+    record = records.make(torch.device("cpu"), ("models",), "smoke", results=results, **parts)
     return records.write(record, folder)
 
 
@@ -68,7 +67,7 @@ def test_other_peoples_step_stands_beside_the_books(tmp_path):
     ratio = ratio_of_pairs([1.25] * 60)
     write(tmp_path, comparisons=(Comparison(theirs, ours, ratio),))
     assert row(results_tables(tmp_path), "| timm's resnet50, float32")[1:] == [
-        "resnet50, float32",
+        "resnet50, float32 (float32)",
         "1.250 [1.250, 1.250]",
         "slower",
     ]
@@ -91,3 +90,37 @@ def test_a_record_that_is_refused_stops_the_page(tmp_path):
     path.write_text(path.read_text()[:200])
     with pytest.raises(BookError, match=path.name):
         results_tables(tmp_path)
+
+
+def test_a_loader_is_shown_with_its_rate_and_what_waits_for_it(tmp_path):
+    label = ("jpeg", 2, 80, 64, 1500.0, "resnet18", 20, Options())
+    # Four steps a pass: 80 pictures in 0.2 s, and 0.3 s of 0.4 s for the model alone.
+    jpeg = Loading(*label, ThreeWay(4, 9.0, (Pass(0.2, 0.3, 0.4),), 0.05, 0.075, 0.1))
+    # As noise has it: faster with the loader than without.
+    noisy = ThreeWay(4, 0.1, (Pass(0.01, 0.41, 0.40),), 0.0025, 0.1025, 0.1)
+    failed = replace(jpeg, workers=4, timing=None, failure="out of memory")
+    resident = replace(jpeg, loader="resident", workers=0, timing=noisy)
+    write(tmp_path, loading=(jpeg, failed, resident))
+    page = results_tables(tmp_path)
+    rows = [line for line in page.splitlines() if ", resnet18, batch 20 |" in line]
+    assert rows == [
+        "| jpeg, resnet18, batch 20 | 2 | 400 | 75 ms | 100 ms | 25.0% |",
+        "| jpeg, resnet18, batch 20 | 4 | not timed: out of memory | – | – | – |",
+        "| resident, resnet18, batch 20 | – | 8,000 | 102.5 ms | 100 ms | 0.0% |",
+    ]
+
+
+def test_a_footprint_is_shown_beside_its_prediction(tmp_path):
+    fits = Footprint("resnet50", 32, "bfloat16", True, 2**30, 2 * 2**30, 3 * 2**30, 64.0)
+    fails = Footprint("resnet50", 4096, None, False, 2**40, failure="out of memory")
+    record = records.make(torch.device("cpu"), ("memory",), "smoke", footprints=(fits, fails))
+    records.write(record, tmp_path)
+    page = results_tables(tmp_path)
+    assert row(page, "| resnet50, bfloat16, checkpointed")[1:] == [
+        "32",
+        "1.00 GiB",
+        "2.00 GiB",
+        "3.00 GiB",
+        "64.0",
+    ]
+    assert row(page, "| resnet50, float32")[1:4] == ["4096", "1024.00 GiB", "out of memory"]

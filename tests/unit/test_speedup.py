@@ -8,6 +8,7 @@ import torch
 from macgpu import speedup
 from macgpu.device import Hardware
 from macgpu.measure import records, timing
+from macgpu.measure.energy import Energy
 from macgpu.measure.flops import Work
 from macgpu.measure.steps import Options
 from macgpu.models import ARTICLE
@@ -33,6 +34,10 @@ def test_the_cpu_s_time_is_divided_by_the_accelerator_s_for_equal_steps():
         result("cnn", 32, 1.0),
         result("cnn", 64, 1.0, Options(autocast="bfloat16")),
     )
+    # The same step once more, of the suite that compares data types.
+    again = result("mlp", 128, 0.3)
+    again = replace(again, label=replace(again.label, step="precision: float32"))
+    cuda = replace(cuda, results=(*cuda.results, again))
     (pair,) = speedup.pairs([cuda, cpu])
     (only,) = pair.speedups()
     assert (only.label.model, only.label.batch_size) == ("mlp", 128)
@@ -47,6 +52,9 @@ def test_another_machine_s_cpu_or_another_torch_is_no_pair():
     other_torch = replace(cpu, software={**cpu.software, "torch": "1.0"})
     assert speedup.pairs([cpu]) == speedup.pairs([cuda]) == []
     assert speedup.pairs([cuda, other_machine, other_torch]) == []
+    fewer_cores = replace(cpu, machine=replace(cpu.machine, cores=cpu.machine.cores + 1))
+    more_memory = replace(cpu, machine=replace(cpu.machine, memory_bytes=2**50))
+    assert speedup.pairs([cuda, fewer_cores]) == speedup.pairs([cuda, more_memory]) == []
     # The machine's Python may differ, and a little of its memory.
     machine = replace(cpu.machine, python="3.99.0", memory_bytes=cpu.machine.memory_bytes + 4096)
     assert len(speedup.pairs([cuda, replace(cpu, machine=machine)])) == 1
@@ -57,6 +65,15 @@ def test_a_step_that_failed_gives_no_speed_up():
     failed = replace(bad, timing=None, failure="out of memory")
     (pair,) = speedup.pairs([record("cpu", good, failed), record("cuda", good, bad)])
     assert [s.label.model for s in pair.speedups()] == ["mlp"]
+
+
+def test_a_window_of_energy_or_uncounted_work_gives_no_speed_up():
+    step = result("mlp", 128, 1.0)
+    window = replace(step, energy=Energy("a meter", None))
+    uncounted = replace(result("cnn", 64, 1.0), work=None)
+    cpu = record("cpu", step, uncounted)
+    (pair,) = speedup.pairs([cpu, record("cuda", window, uncounted)])
+    assert pair.speedups() == []
 
 
 def test_of_two_records_of_one_device_the_later_counts():

@@ -1,4 +1,4 @@
-"""One run at a time in a build folder."""
+"""One run at a time in a folder."""
 
 from __future__ import annotations
 
@@ -22,5 +22,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BookError(f"another run is at work in {folder.name}; wait for it") from None
+            raise BookError(
+                f"another run is at work in {folder.resolve().name}; wait for it"
+            ) from None
         yield
