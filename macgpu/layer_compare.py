@@ -20,8 +20,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from macgpu.measure.steps import set_tf32
-
 MARGIN = 10.0
 """A layer may be off by so many times what float32 on the CPU is off at the same layer."""
 OUTPUT_LEAST, GRADIENT_LEAST = 1e-4, 1e-2
@@ -158,13 +156,15 @@ class _Trace:
 
 @contextmanager
 def _without_tf32() -> Iterator[None]:
-    matmul, cudnn = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    set_tf32(False)
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul.allow_tf32
+    kept = {name: getattr(cudnn, name) for name in ("enabled", "benchmark", "deterministic")}
+    torch.backends.cuda.matmul.allow_tf32 = False
     try:
-        yield
+        # Not by assignment, which torch's own testing tools forbid.
+        with cudnn.flags(**kept, allow_tf32=False):
+            yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = matmul
-        torch.backends.cudnn.allow_tf32 = cudnn
 
 
 def _run(
