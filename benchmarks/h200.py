@@ -34,8 +34,9 @@ from macgpu.models import ARTICLE, CASES, NVIDIA, BertClassifier, Case
 PARTS = (*suites.SUITES, "beside", "cpu")
 COMPILED = ("default", "reduce-overhead")
 """Modes of the compiler that a rival is given; the second one replays CUDA graphs."""
-SHORT = "quick"
-"""The profile for the CPU of a GPU's machine."""
+SMALLER = "quick"
+"""The profile whose batches the large models get on the CPU of a GPU's machine: at the card's, one
+step takes seconds."""
 
 
 def timm_model(name: str) -> Callable[[], nn.Module]:
@@ -69,6 +70,7 @@ class Run:
 
     device: torch.device
     profile: str
+    models: tuple[str, ...]
     suites: tuple[str, ...]
     out: Path
     end: float
@@ -138,7 +140,7 @@ class Run:
 
     def measure_memory(self) -> None:
         self.comparisons += footprint.emptying(self.device)
-        for measured in footprint.measure(self.device, self.profile, say):
+        for measured in footprint.measure(self.device, self.profile, say, models=self.models):
             self.footprints.append(measured)
             self.write()
 
@@ -195,7 +197,7 @@ def main() -> None:
         say("no NVIDIA card here: this benchmark is of one (--profile smoke tries it anyway)")
         return
     suites_asked = tuple(part for part in suites.SUITES if part in asked.parts)
-    run = Run(device, asked.profile, suites_asked, asked.out, end)
+    run = Run(device, asked.profile, tuple(asked.models), suites_asked, asked.out, end)
     models = [CASES[name] for name in asked.models]
     if "ceilings" in asked.parts:
         run.attempt("ceilings", run.measure_ceilings)
@@ -213,12 +215,14 @@ def main() -> None:
                     lambda case=case: run.measure_beside(case),
                 )
     if "cpu" in asked.parts and device.type != "cpu":
-        cpu = Run(torch.device("cpu"), SHORT, ("ceilings", "models"), asked.out, end)
+        cpu = Run(
+            torch.device("cpu"), asked.profile, run.models, ("ceilings", "models"), asked.out, end
+        )
         cpu.attempt("the machine's CPU: ceilings", cpu.measure_ceilings)
-        for case in models:
+        for case in [CASES[name] for name in ARTICLE] + models:
             # The card's batch for the small models, so that the two can be compared.
-            batch_size = case.batches[asked.profile if case.name in ARTICLE else SHORT]
-            sized = replace(case, batches={SHORT: batch_size})
+            batch_size = case.batches[asked.profile if case.name in ARTICLE else SMALLER]
+            sized = replace(case, batches={asked.profile: batch_size})
             cpu.attempt(
                 f"the machine's CPU: {case.name}", lambda case=sized: cpu.measure_model(case)
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -49,15 +49,22 @@ Report = Callable[[str], None]
 
 
 def measure(
-    device: torch.device, profile: str, report: Report = print, seconds: float = 200.0
+    device: torch.device,
+    profile: str,
+    report: Report = print,
+    seconds: float = 200.0,
+    models: Collection[str] = tuple(CASES),
 ) -> Iterator[Footprint]:
     """The footprint of each model, way and batch size of the profile.
 
     Args:
         seconds: no further model and way is begun after so long.
+        models: of the profile's models only these.
     """
     end = time.monotonic() + seconds
     for name, sizes in SIZES[profile].items():
+        if name not in models:
+            continue
         model = CASES[name].build()
         # The CPU has the float32 step alone, as in the other suites.
         for autocast, recompute in [w for w in WAYS if device.type != "cpu" or w[0] is None]:
