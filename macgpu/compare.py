@@ -24,20 +24,24 @@ def newest(wanted: Callable[[Record], bool]) -> Record | None:
 
 
 def newest_of_each(models: Iterable[str], device_type: str) -> dict[str, Record]:
-    """For each model, the newest record of its training steps on such a device.
+    """For each model, the record of its training steps on such a device.
 
-    One run need not have held all the models; a model that no run has timed is left out.
+    It is the newest of those with the most steps: a run that was cut off has fewer. One run need
+    not have held all the models; a model that no run has timed is left out.
 
     Raises:
         RecordError: where a record is refused.
     """
+    measured = [
+        record
+        for record in records.read_all()
+        if record.device.type == device_type and "models" in record.suites
+    ]
     found = {
-        model: newest(
-            lambda record, model=model: (
-                record.device.type == device_type
-                and "models" in record.suites
-                and bool(timed_steps(record, model))
-            )
+        model: max(
+            (record for record in measured if timed_steps(record, model)),
+            key=lambda record, model=model: (len(steps(record, model)), record.finished),
+            default=None,
         )
         for model in models
     }

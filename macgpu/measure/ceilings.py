@@ -19,6 +19,8 @@ MIB = 2**20
 TOO_LONG_S = 0.5
 """A step that takes longer is not timed: it would be run dozens of times. Some processors compute
 bfloat16 products hundreds of times slower than float32."""
+HOPELESS_S = 10.0
+"""A first step that takes longer is not even tried again; loading a library takes less."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +134,9 @@ def _cell(
     set_tf32(dtype == "tf32")
     try:
         step = _step(kind, dtype, size, device)
+        first_call_s = time_block(step, 1, device)
         # The second call tells: the first may load a library.
-        first_call_s, second_s = (time_block(step, 1, device) for _ in range(2))
+        second_s = first_call_s if first_call_s > HOPELESS_S else time_block(step, 1, device)
         if second_s > TOO_LONG_S:
             failure = f"not timed: one step takes {second_s:.1f} s"
         else:

@@ -61,6 +61,14 @@ def test_each_model_comes_from_the_newest_run_that_timed_it(monkeypatch):
     assert compare.captions({"resnet50": both, "bert-128": both}) == both.caption
 
 
+def test_a_run_that_was_cut_off_does_not_hide_the_whole_ladder_before_it(monkeypatch):
+    failed = result(None, Options(fused=True), "fused optimizer", failure="out of memory")
+    whole = record(result(0.2), result(0.1, TF32, "tf32"), failed)
+    cut_off = record(result(0.19), finished="2026-01-02T00:00:00+00:00")
+    monkeypatch.setattr(records, "read_all", lambda: iter([whole, cut_off]))
+    assert compare.newest_of_each(["resnet50"], "cpu") == {"resnet50": whole}
+
+
 def test_other_peoples_steps_come_from_the_newest_run_of_their_model(monkeypatch):
     def pair(ratio, step):
         other = replace(result(0.1).label, code="timm", step=step)
