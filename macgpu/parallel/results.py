@@ -54,21 +54,30 @@ def fastest(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def ways(record: Record, block: str, degree: int) -> pd.DataFrame:
-    """Speed-up of each way (rows) by width (columns) over the fastest whole block, whose time is
-    in the first row; failures in their words."""
-    steps = [step for step in record.scaling.steps if step.case.block == block]
-    whole: dict[int, float] = {}
-    for step in steps:
-        if step.timing and step.case.degree == 1:
-            width, seconds = step.case.width, step.timing.median_s
-            whole[width] = min(seconds, whole.get(width, seconds))
-    cells = {"whole": {f"{width:,}": f"{seconds * 1e3:.4g} ms" for width, seconds in whole.items()}}
-    for step in steps:
+    """Speed-up of each way (rows) by width (columns) over the fastest whole block of the same part
+    of the run, which is timed just before; failures in their words.
+
+    The first row is the time of the fastest whole block.
+    """
+    whole: dict[int, list[float]] = {}
+    before: dict[int, float] = {}
+    cells: dict[str, dict[str, str]] = {"whole": {}}
+    at_whole = False
+    for step in record.scaling.steps:
+        width = step.case.width
+        if step.case.block != block:
+            continue
+        if step.case.degree == 1 and step.timing:
+            seconds = step.timing.median_s
+            before[width] = min(seconds, before[width]) if at_whole else seconds
+            whole.setdefault(width, []).append(seconds)
         if step.case.degree == degree:
             shown = step.failure
-            if step.timing and step.case.width in whole:
-                shown = f"{whole[step.case.width] / step.timing.median_s:.3f}"
-            cells.setdefault(str(step.setting), {})[f"{step.case.width:,}"] = shown
+            if step.timing and width in before:
+                shown = f"{before[width] / step.timing.median_s:.3f}"
+            cells.setdefault(str(step.setting), {})[f"{width:,}"] = shown
+        at_whole = step.case.degree == 1
+    cells["whole"] = {f"{width:,}": f"{min(times) * 1e3:.4g} ms" for width, times in whole.items()}
     return pd.DataFrame(cells.values(), index=list(cells)).fillna("–")
 
 

@@ -3,12 +3,15 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from macgpu.measure import records
 from macgpu.measure.records import RecordError
+from macgpu.measure.timing import summarise
 from macgpu.parallel import results
+from macgpu.parallel.scaling import Case, Setting, Step
 from macgpu.publish.results import results_tables
 from tests.conftest import ROOT
 
@@ -66,6 +69,25 @@ def test_the_tables_are_made_from_it(record):
     assert {"whole", "DTensor", "all-reduce"} <= set(results.ways(record, "mlp", 2).index)
     # The CPU counts no memory, so there is no share of it.
     assert results.shares(record).empty
+
+
+def test_a_way_is_held_against_the_whole_block_timed_beside_it(record):
+    whole = Case("mlp", 64, 32, "float32", 1)
+    halves = replace(whole, degree=2)
+
+    def step(case, way, seconds):
+        return Step(case, Setting(way), summarise([seconds] * 5, 1, seconds, [], True))
+
+    # The machine was twice as slow when the second part ran.
+    steps = (
+        step(whole, "whole", 4.0),
+        step(whole, "whole; cublaslt", 3.0),
+        step(halves, "DTensor", 2.0),
+        step(whole, "whole", 6.0),
+        step(halves, "fused", 3.0),
+    )
+    table = results.ways(replace(record, scaling=replace(record.scaling, steps=steps)), "mlp", 2)
+    assert table["64"].to_dict() == {"whole": "3000 ms", "DTensor": "1.500", "fused": "2.000"}
 
 
 @pytest.mark.parametrize("part", ["collectives", "steps"])
