@@ -10,6 +10,7 @@ from macgpu.measure import records
 from macgpu.measure.ceilings import bandwidth, peak_flops
 from macgpu.measure.loading import Loading
 from macgpu.measure.records import Comparison, Footprint, Label, Record, RecordError, Result
+from macgpu.words import flop_rate
 
 EMPTY = "There is no record yet.\n"
 
@@ -40,7 +41,7 @@ def _section(record: Record) -> str:
     moment = record.finished[:16].replace("T", " ")
     parts = [f"## {record.device.name}, {moment}, {record.profile}", record.caption]
     ceilings = [
-        f"{dtype} matrix product {peak / 1e12:.3g} TFLOP/s"
+        f"{dtype} matrix product {flop_rate(peak)}"
         for dtype in dict.fromkeys(cell.dtype for cell in record.ceilings)
         if (peak := peak_flops(record.ceilings, dtype))
     ]
