@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pandas as pd
+import torch
 
 from macgpu.measure import records
 from macgpu.measure.ceilings import peak_flops
 from macgpu.measure.footprint import EMPTIED
 from macgpu.measure.records import Comparison, Footprint, Record, Result
+from macgpu.measure.steps import ladder
 from macgpu.measure.timing import ratio_of_timings
+from macgpu.models import CASES
 
 
 def newest(wanted: Callable[[Record], bool]) -> Record | None:
@@ -100,6 +103,29 @@ def rates(kept: dict[str, Record]) -> pd.DataFrame:
     )
 
 
+def dash_words(kept: dict[str, Record]) -> str:
+    """Why a table of :func:`rates` has a dash where it has one; empty where it has none."""
+    taken = {model: [result.label.step for result in steps(r, model)] for model, r in kept.items()}
+    columns = dict.fromkeys(step for found in taken.values() for step in found)
+    sentences = []
+    for step in columns:
+        without = [model for model in kept if step not in taken[model]]
+        possible = [
+            model
+            for model in without
+            if step in dict(ladder(CASES[model], torch.device(kept[model].device.type)))
+        ]
+        idle = [model for model in without if model not in possible]
+        if idle:
+            sentences.append(f"{step} changes nothing for {' and '.join(idle)}.")
+        sentences += [
+            f"{model} has no {step}: its row is from the run of {_minute(kept[model])}, which "
+            "holds more of the model's ladder than any newer one, but not this rung."
+            for model in possible
+        ]
+    return " ".join(sentences)
+
+
 def gains(kept: dict[str, Record]) -> pd.DataFrame:
     """How many times faster each step is than the timed one before it.
 
@@ -126,8 +152,9 @@ def gain_table(gained: pd.DataFrame) -> pd.DataFrame:
 def rivals(device_type: str) -> pd.DataFrame:
     """Other people's steps beside the book's most tuned one, of each model from its newest run.
 
-    Columns: model, step (and whose), the other's time over the book's with the bounds of its
-    interval, and what that makes of the other (``"faster"``, ``"slower"`` or no difference shown).
+    Columns: model, step (and whose), the book's step, the other's time over the book's with the
+    bounds of its interval, and what that makes of the other (``"faster"``, ``"slower"`` or no
+    difference shown).
     """
 
     def others(record: Record) -> list[Comparison]:
@@ -141,6 +168,7 @@ def rivals(device_type: str) -> pd.DataFrame:
         {
             "model": model,
             "step": f"{pair.a.code}, {pair.a.step}",
+            "the book's": pair.b.step,
             "ratio": pair.ratio.median,
             "low": pair.ratio.low,
             "high": pair.ratio.high,
@@ -189,6 +217,10 @@ def energy_table(results: list[Result]) -> pd.DataFrame:
         }
         for result in results
     )
+
+
+def _minute(record: Record) -> str:
+    return f"{record.finished[:16].replace('T', ' ')} UTC"
 
 
 def _wide(cells: Iterable[tuple[str, str, str]]) -> pd.DataFrame:
