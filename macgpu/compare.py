@@ -103,6 +103,32 @@ def rates(kept: dict[str, Record]) -> pd.DataFrame:
     )
 
 
+def window_words(measured: Result, ladder_run: Record | None) -> str:
+    """Why the rate of an energy's window is not that of the timing: what is known, and what not.
+
+    ``measured`` has an energy and a timing; ``ladder_run`` is the record of the model's ladder.
+    """
+    energy, label = measured.energy, measured.label
+    blocks = len(energy.trace_s) - 1
+    steps_per_block = energy.samples / label.batch_size / blocks
+    gap_s = energy.window_s / blocks - steps_per_block * measured.timing.median_s
+    words = (
+        f"{label.model}, batch {label.batch_size}, {label.step}: "
+        f"{energy.samples / energy.window_s:,.0f} samples a second within the window of the "
+        f"energy, {measured.samples_per_s:,.0f} timed in the same run before it. In the window the "
+        "meter is read after each block, while the device waits; per block the window takes "
+        f"{1e3 * gap_s:.1f} ms more than its steps do by the timing. Whether the card also ran at "
+        "a lower clock there was not recorded."
+    )
+    for other in timed_steps(ladder_run, label.model):
+        if other.label == label:
+            words += (
+                f" The newest ladder has {other.samples_per_s:,.0f} for the same step: another "
+                f"run, of {_minute(ladder_run)}. Why two runs differ was not looked into."
+            )
+    return words
+
+
 def dash_words(kept: dict[str, Record]) -> str:
     """Why a table of :func:`rates` has a dash where it has one; empty where it has none."""
     taken = {model: [result.label.step for result in steps(r, model)] for model, r in kept.items()}
