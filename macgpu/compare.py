@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pandas as pd
+import torch
 
 from macgpu.measure import records
 from macgpu.measure.ceilings import peak_flops
 from macgpu.measure.footprint import EMPTIED
 from macgpu.measure.records import Comparison, Footprint, Record, Result
+from macgpu.measure.steps import ladder
 from macgpu.measure.timing import ratio_of_timings
+from macgpu.models import CASES
 
 
 def newest(wanted: Callable[[Record], bool]) -> Record | None:
@@ -100,6 +103,55 @@ def rates(kept: dict[str, Record]) -> pd.DataFrame:
     )
 
 
+def window_words(measured: Result, ladder_run: Record | None) -> str:
+    """Why the rate of an energy's window is not that of the timing: what is known, and what not.
+
+    ``measured`` has an energy and a timing; ``ladder_run`` is the record of the model's ladder.
+    """
+    energy, label = measured.energy, measured.label
+    blocks = len(energy.trace_s) - 1
+    steps_per_block = energy.samples / label.batch_size / blocks
+    gap_s = energy.window_s / blocks - steps_per_block * measured.timing.median_s
+    words = (
+        f"{label.model}, batch {label.batch_size}, {label.step}: "
+        f"{energy.samples / energy.window_s:,.0f} samples a second within the window of the "
+        f"energy, {measured.samples_per_s:,.0f} timed in the same run before it. In the window the "
+        "meter is read after each block, while the device waits; per block the window takes "
+        f"{1e3 * gap_s:.1f} ms more than its steps do by the timing. Whether the card also ran at "
+        "a lower clock there was not recorded."
+    )
+    for other in timed_steps(ladder_run, label.model):
+        if other.label == label:
+            words += (
+                f" The newest ladder has {other.samples_per_s:,.0f} for the same step: another "
+                f"run, of {_minute(ladder_run)}. Why two runs differ was not looked into."
+            )
+    return words
+
+
+def dash_words(kept: dict[str, Record]) -> str:
+    """Why a table of :func:`rates` has a dash where it has one; empty where it has none."""
+    taken = {model: [result.label.step for result in steps(r, model)] for model, r in kept.items()}
+    columns = dict.fromkeys(step for found in taken.values() for step in found)
+    sentences = []
+    for step in columns:
+        without = [model for model in kept if step not in taken[model]]
+        possible = [
+            model
+            for model in without
+            if step in dict(ladder(CASES[model], torch.device(kept[model].device.type)))
+        ]
+        idle = [model for model in without if model not in possible]
+        if idle:
+            sentences.append(f"{step} changes nothing for {' and '.join(idle)}.")
+        sentences += [
+            f"{model} has no {step}: its row is from the run of {_minute(kept[model])}, which "
+            "holds more of the model's ladder than any newer one, but not this rung."
+            for model in possible
+        ]
+    return " ".join(sentences)
+
+
 def gains(kept: dict[str, Record]) -> pd.DataFrame:
     """How many times faster each step is than the timed one before it.
 
@@ -126,8 +178,9 @@ def gain_table(gained: pd.DataFrame) -> pd.DataFrame:
 def rivals(device_type: str) -> pd.DataFrame:
     """Other people's steps beside the book's most tuned one, of each model from its newest run.
 
-    Columns: model, step (and whose), the other's time over the book's with the bounds of its
-    interval, and what that makes of the other (``"faster"``, ``"slower"`` or no difference shown).
+    Columns: model, step (and whose), the book's step, the other's time over the book's with the
+    bounds of its interval, and what that makes of the other (``"faster"``, ``"slower"`` or no
+    difference shown).
     """
 
     def others(record: Record) -> list[Comparison]:
@@ -141,6 +194,7 @@ def rivals(device_type: str) -> pd.DataFrame:
         {
             "model": model,
             "step": f"{pair.a.code}, {pair.a.step}",
+            "the book's": pair.b.step,
             "ratio": pair.ratio.median,
             "low": pair.ratio.low,
             "high": pair.ratio.high,
@@ -189,6 +243,10 @@ def energy_table(results: list[Result]) -> pd.DataFrame:
         }
         for result in results
     )
+
+
+def _minute(record: Record) -> str:
+    return f"{record.finished[:16].replace('T', ' ')} UTC"
 
 
 def _wide(cells: Iterable[tuple[str, str, str]]) -> pd.DataFrame:

@@ -236,7 +236,7 @@ def run(*arguments):
 def test_check_says_which_record_is_refused_and_fails(tmp_path):
     records.write(RECORD, tmp_path)
     good = run("results", "check", "--in", str(tmp_path))
-    assert (good.exit_code, good.output) == (0, "1 records, 0 refused\n")
+    assert (good.exit_code, good.output) == (0, "1 record, 0 refused\n")
     (tmp_path / "broken.json").write_text(changed("version", 2))
     bad = run("results", "check", "--in", str(tmp_path))
     assert bad.exit_code == 1
@@ -251,7 +251,7 @@ def test_list_and_compare_speak_of_the_cases(tmp_path):
     two = records.write(other, tmp_path)
     listed = run("results", "list", "--in", str(tmp_path)).output.splitlines()
     assert len(listed) == 2
-    assert "Apple M2 Pro GPU, quick, 2026-11-30, reader; 1 ceilings, 1 of 1 cases" in listed[1]
+    assert "Apple M2 Pro GPU, quick, 2026-11-30, reader; 1 ceiling, 1 of 1 case timed" in listed[1]
     compared = run("results", "compare", str(two), str(one))
     (line,) = [line for line in compared.output.splitlines() if line.startswith("resnet50")]
     start = "resnet50, batch 256, bfloat16 (bfloat16 autocast): A takes "

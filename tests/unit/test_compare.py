@@ -69,6 +69,37 @@ def test_a_run_that_was_cut_off_does_not_hide_the_whole_ladder_before_it(monkeyp
     assert compare.newest_of_each(["resnet50"], "cpu") == {"resnet50": whole}
 
 
+def test_the_rate_of_a_window_is_set_beside_the_timings():
+    # 20 blocks of 5 steps of 10 samples; a step takes 0.1 s, a block in the window 0.55 s.
+    energy = Energy(
+        "a meter", None, 11.0, 1000, 500.0, 10.0, 0.5, 0.4, tuple(0.55 * i for i in range(21))
+    )
+    measured = result(0.1, TF32, "tf32", energy=energy)
+    faster = record(result(0.2), result(0.05, TF32, "tf32"))
+    words = compare.window_words(measured, faster)
+    assert "91 samples a second within the window of the energy, 100 timed" in words
+    assert "takes 50.0 ms more" in words
+    assert "has 200 for the same step: another run, of 2026-01-01 00:00 UTC" in words
+    assert "newest ladder" not in compare.window_words(measured, record(result(0.2)))
+
+
+def test_a_dash_says_whether_the_option_changes_nothing_or_was_not_measured():
+    def run(model, *names):
+        made = [result(0.1, PLAIN, name) for name in names]
+        made = [replace(one, label=replace(one.label, model=model)) for one in made]
+        found = record(*made, finished="2026-01-02T03:04:00+00:00")
+        return replace(found, device=replace(found.device, type="cuda"))
+
+    whole = run("resnet50", "float32", "tf32", "channels_last")
+    assert compare.dash_words({"resnet50": whole}) == ""
+    bert = run("bert-128", "float32")
+    assert compare.dash_words({"resnet50": whole, "bert-128": bert}) == (
+        "bert-128 has no tf32: its row is from the run of 2026-01-02 03:04 UTC, which holds more "
+        "of the model's ladder than any newer one, but not this rung. "
+        "channels_last changes nothing for bert-128."
+    )
+
+
 def test_other_peoples_steps_come_from_the_newest_run_of_their_model(monkeypatch):
     def pair(ratio, step):
         other = replace(result(0.1).label, code="timm", step=step)
@@ -83,6 +114,7 @@ def test_other_peoples_steps_come_from_the_newest_run_of_their_model(monkeypatch
     assert row == {
         "model": "resnet50",
         "step": "timm, CUDA graphs",
+        "the book's": "float32",
         "ratio": 1.25,
         "low": 1.25,
         "high": 1.25,

@@ -73,6 +73,13 @@ def test_other_peoples_step_stands_beside_the_books(tmp_path):
     ]
 
 
+def test_a_step_that_left_the_curve_is_explained_where_there_is_one(tmp_path):
+    write(tmp_path, a_result(timing=None, failure="out of memory"))
+    assert "first losses" not in results_tables(tmp_path)
+    write(tmp_path, a_result(timing=None, failure="wrong: curve off by 0.18 (0.05 allowed)"))
+    assert "half-precision types set to 0.10" in results_tables(tmp_path)
+
+
 def test_what_was_not_measured_says_why_and_is_not_zero(tmp_path):
     failed = a_result(timing=None, failure="out of memory")
     silent = a_result(timing=None, energy=Energy(None, "no energy meter for cpu | Linux"))
