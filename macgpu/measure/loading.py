@@ -31,7 +31,7 @@ from macgpu.measure.memory import OUT_OF_MEMORY, ran_out
 from macgpu.measure.steps import Options, TrainStep
 from macgpu.measure.timing import Clock
 from macgpu.models import CASES
-from macgpu.words import counted
+from macgpu.words import counted, percent
 
 Batch = tuple[Tensor, Tensor]
 Loader = Iterable[Batch]
@@ -80,7 +80,7 @@ class ThreeWay:
         loader, model, both = (1e3 * s for s in (self.loader_s, self.model_s, self.both_s))
         return (
             f"loader {loader:.4g} ms, model {model:.4g} ms, both {both:.4g} ms a step, "
-            f"waiting {max(0.0, self.wait_share):.1%}"
+            f"waiting {percent(max(0.0, self.wait_share), 1)}"
         )
 
 

@@ -12,7 +12,7 @@ from macgpu.measure.loading import Loading
 from macgpu.measure.records import Comparison, Footprint, Label, Record, RecordError, Result
 from macgpu.measure.suites import CURVE_WITHIN
 from macgpu.parallel.scaling import Speedup
-from macgpu.words import flop_rate
+from macgpu.words import flop_rate, gib, percent
 
 EMPTY = "There is no record yet.\n"
 
@@ -111,7 +111,7 @@ def _timed_row(result: Result) -> str:
     start = f"| {_name(result.label)} | {result.label.batch_size} |"
     if result.timing is None:
         return f"{start} not timed: {_cell(result.failure)} | – | – |"
-    memory = _gib(result.peak_memory_bytes)
+    memory = gib(result.peak_memory_bytes, 2)
     return f"{start} {result.samples_per_s:,.1f} | {result.timing} | {memory} |"
 
 
@@ -143,21 +143,17 @@ def _loading_row(entry: Loading) -> str:
     timing = entry.timing
     return (
         f"{start} {entry.images_per_s:,.0f} | {1e3 * timing.model_s:.4g} ms "
-        f"| {1e3 * timing.both_s:.4g} ms | {max(0.0, timing.wait_share):.1%} |"
+        f"| {1e3 * timing.both_s:.4g} ms | {percent(max(0.0, timing.wait_share), 1)} |"
     )
 
 
 def _footprint_row(point: Footprint) -> str:
-    way = f"{point.autocast or 'float32'}{', checkpointed' * point.checkpointed}"
-    start = f"| {point.model}, {way} | {point.batch_size} | {_gib(point.predicted_bytes)} |"
+    predicted = gib(point.predicted_bytes, 2)
+    start = f"| {point.model}, {point.way} | {point.batch_size} | {predicted} |"
     if point.failure:
         return f"{start} {_cell(point.failure)} | – | – |"
-    measured = f"{_gib(point.peak_bytes)} | {_gib(point.reserved_bytes)}"
+    measured = f"{gib(point.peak_bytes, 2)} | {gib(point.reserved_bytes, 2)}"
     return f"{start} {measured} | {point.samples_per_s:,.1f} |"
-
-
-def _gib(count: int | None) -> str:
-    return "–" if count is None else f"{count / 2**30:.2f} GiB"
 
 
 def _cell(text: str | None) -> str:

@@ -230,14 +230,40 @@ def test_footprints_of_several_runs_of_one_device_are_one_set(monkeypatch):
 def test_predictions_are_counted_against_the_tolerance():
     # 100 is predicted of each: off by 20, 25 and 9 %.
     words = compare.prediction_words(footprint_record(), 0.15)
-    assert "3 steps" in words and "for 1 of them" in words and "error was 25.0 %" in words
+    assert "3 steps" in words and "for 1 of them" in words
+    assert "error was 25.0\u00a0%" in words
+    assert "for all of them" in compare.prediction_words(footprint_record(), 0.3)
     assert "no record yet" in compare.prediction_words(None, 0.15)
 
 
-def test_the_trade_of_checkpointing_is_told_of_the_pair_that_has_both():
-    words = compare.checkpointing_words(footprint_record())
-    assert "resnet50 at batch 64 in bfloat16" in words and "75 % of the rate" in words
+def test_models_and_ways_that_were_not_measured_are_named():
+    words = compare.prediction_words(footprint_record(), 0.15)
+    assert "Not measured there yet: vit-b-16, resnet18, bert-128, bert-512." in words
+    assert "With checkpointing" not in words
+    kept = footprint_record()
+    plain = tuple(point for point in kept.footprints if not point.checkpointed)
+    words = compare.prediction_words(replace(kept, footprints=plain), 0.15)
+    assert "With checkpointing, not yet: resnet50." in words
+
+
+def test_the_trade_of_checkpointing_is_told_of_the_batch_that_ran_both_ways():
+    kept = footprint_record()
+    (row,) = compare.checkpointing_table(kept).to_dict("records")
+    assert (row["model"], row["type"], row["batch"]) == ("resnet50", "bfloat16", 64)
+    # At batch 64: 110 of 80 bytes, 75 of 100 samples a second.
+    assert (row["memory"], row["rate"], row["best rate"]) == (1.375, 0.75, 0.75)
+    words = compare.checkpointing_words(kept)
+    assert "trains at 75\u00a0% of the rate" in words and "does not make up" in words
     assert compare.checkpointing_words(None) == ""
+
+
+def test_checkpointing_pays_where_its_larger_batch_is_faster_than_any_without():
+    kept = footprint_record()
+    larger = replace(kept.footprints[2], batch_size=256, samples_per_s=101.0)
+    kept = replace(kept, footprints=(*kept.footprints, larger))
+    (row,) = compare.checkpointing_table(kept).to_dict("records")
+    assert (row["batch"], row["rate"], row["best rate"]) == (64, 0.75, 1.01)
+    assert "the faster one for resnet50 in bfloat16." in compare.checkpointing_words(kept)
 
 
 def test_the_cost_of_emptying_the_cache_is_told_where_it_was_measured():
@@ -245,7 +271,19 @@ def test_the_cost_of_emptying_the_cache_is_told_where_it_was_measured():
     assert compare.emptying_words(None) == compare.emptying_words(record()) == ""
 
 
-def test_a_failed_footprint_is_a_row_with_its_failure():
-    table = compare.footprint_table(footprint_record())
-    assert list(table["samples/s"]) == ["50", "100", "75", "out of memory"]
-    assert len(compare.footprints(footprint_record())) == 3
+def test_of_each_way_the_largest_batch_that_ran_is_shown_and_the_one_that_did_not():
+    kept = footprint_record()
+    too_large = Footprint("resnet50", 128, "bfloat16", True, 2**40, failure="out of memory")
+    kept = replace(kept, footprints=(too_large, *kept.footprints))
+    assert compare.footprint_table(kept).values.tolist() == [
+        [
+            *("resnet50", "bfloat16, checkpointed", 64),
+            *("0.0\u00a0GiB", "0.0\u00a0GiB", "0.0\u00a0GiB", "75", "128: out of memory"),
+        ],
+        [
+            *("resnet50", "bfloat16", 64),
+            *("0.0\u00a0GiB", "0.0\u00a0GiB", "0.0\u00a0GiB", "100", ""),
+        ],
+        ["resnet50", "float32", 512, "931.3\u00a0GiB", "–", "–", "out of memory", ""],
+    ]
+    assert len(compare.footprints(kept)) == 3

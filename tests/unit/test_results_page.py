@@ -57,7 +57,7 @@ def test_a_step_is_shown_as_a_rate(tmp_path):
         "32",
         "320.0",
         "100 ms [100, 100]",
-        "1.00 GiB",
+        "1.00\u00a0GiB",
     ]
 
 
@@ -111,9 +111,9 @@ def test_a_loader_is_shown_with_its_rate_and_what_waits_for_it(tmp_path):
     page = results_tables(tmp_path)
     rows = [line for line in page.splitlines() if ", resnet18, batch 20 |" in line]
     assert rows == [
-        "| jpeg, resnet18, batch 20 | 2 | 400 | 75 ms | 100 ms | 25.0% |",
+        "| jpeg, resnet18, batch 20 | 2 | 400 | 75 ms | 100 ms | 25.0\u00a0% |",
         "| jpeg, resnet18, batch 20 | 4 | not timed: out of memory | – | – | – |",
-        "| resident, resnet18, batch 20 | – | 8,000 | 102.5 ms | 100 ms | 0.0% |",
+        "| resident, resnet18, batch 20 | – | 8,000 | 102.5 ms | 100 ms | 0.0\u00a0% |",
     ]
 
 
@@ -125,9 +125,9 @@ def test_a_footprint_is_shown_beside_its_prediction(tmp_path):
     page = results_tables(tmp_path)
     assert row(page, "| resnet50, bfloat16, checkpointed")[1:] == [
         "32",
-        "1.00 GiB",
-        "2.00 GiB",
-        "3.00 GiB",
+        "1.00\u00a0GiB",
+        "2.00\u00a0GiB",
+        "3.00\u00a0GiB",
         "64.0",
     ]
-    assert row(page, "| resnet50, float32")[1:4] == ["4096", "1024.00 GiB", "out of memory"]
+    assert row(page, "| resnet50, float32")[1:4] == ["4096", "1,024.00\u00a0GiB", "out of memory"]
