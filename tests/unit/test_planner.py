@@ -356,3 +356,12 @@ def test_the_ledger_finds_a_kept_graph_and_no_leak_in_a_detached_loss():
 
     assert growth(lambda loss: loss) > 1e6
     assert growth(torch.Tensor.detach) == planner.ROUND
+
+
+def test_planning_leaves_torchs_own_functions_as_they_were_even_where_it_fails():
+    before = F.dropout, F.scaled_dot_product_attention
+    case = CASES["mlp"]
+    plan(case.build(), case.batch, case.loss, 2)
+    with pytest.raises(PlanError):
+        plan(case.build(), case.batch, lambda logits, _: logits.sum().item(), 2)
+    assert (F.dropout, F.scaled_dot_product_attention) == before
