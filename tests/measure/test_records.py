@@ -4,6 +4,7 @@ import getpass
 import json
 import platform
 from dataclasses import replace
+from pathlib import Path
 
 import pydantic
 import pytest
@@ -324,3 +325,16 @@ def test_a_record_beside_itself_is_the_same_in_every_case(tmp_path):
     lines = run("results", "compare", str(path), str(path)).output.splitlines()[2:]
     assert len(lines) == 3
     assert all("A takes 1.000" in line for line in lines), lines
+
+
+def test_a_record_whose_writing_was_cut_off_is_no_record(tmp_path, monkeypatch):
+    whole = Path.write_bytes
+
+    def cut_off(path, content):
+        whole(path, content[:100])
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, "write_bytes", cut_off)
+    with pytest.raises(OSError, match="no space left"):
+        records.write(RECORD, tmp_path)
+    assert records.paths(tmp_path) == []
