@@ -135,9 +135,9 @@ def test_ranks_get_interface_and_safe_settings_and_sleep_while_they_wait(monkeyp
     wanted = {**SAFE, **through(LOCAL), "OMP_WAIT_POLICY": "PASSIVE"}
     names = sorted(wanted)
 
-    def print_instead(command, *arguments):
+    def print_instead(command, *arguments, **named):
         code = f"import os\nfor name in {names}: print(os.environ.get(name))"
-        return run([sys.executable, "-c", code], *arguments)
+        return run([sys.executable, "-c", code], *arguments, **named)
 
     monkeypatch.setattr(launch, "run", print_instead)
     assert torchrun([], 2, 60).output.split() == [wanted[name] for name in names]

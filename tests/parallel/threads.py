@@ -17,7 +17,10 @@ CPU = torch.device("cpu")
 
 
 def on_ranks(count: int, work: Callable[[Ranks], object]) -> list:
-    """What ``work`` returns on each rank, in their order; the first error of one is raised."""
+    """What ``work`` returns on each rank, in their order; the first error of one is raised.
+
+    A rank that does not end is left behind and fails the test.
+    """
     store = dist.HashStore()
     returned: list = [None] * count
     errors: list[Exception] = []
@@ -28,13 +31,14 @@ def on_ranks(count: int, work: Callable[[Ranks], object]) -> list:
         except Exception as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(count)]
+    threads = [threading.Thread(target=one, args=(rank,), daemon=True) for rank in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(2 * LIMIT_S)
     if errors:
         raise errors[0]
+    assert not any(thread.is_alive() for thread in threads), "a rank did not end"
     return returned
 
 
