@@ -43,9 +43,10 @@ def main() -> None:
         if rank == 0:
             print(f"macgpu: {error}", file=sys.stderr, flush=True)
         sys.exit(BAD_INPUT)
-    except Exception as error:
-        # A rank that is gone is a RuntimeError of gloo's, about a connection that was closed; of
-        # anything else the reader of the output may want the place.
+    except BaseException as error:
+        # Not all of torch.distributed's own are an Exception. A rank that is gone is a RuntimeError
+        # of gloo's, about a connection that was closed; of anything else the reader of the output
+        # may want the place.
         if not isinstance(error, RuntimeError):
             traceback.print_exc()
         first_line = (str(error) or type(error).__name__).splitlines()[0]

@@ -1,6 +1,8 @@
 """Bad input ends in one line, with no process left behind."""
 
 import os
+import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,7 +13,9 @@ import pytest
 
 from macgpu.errors import BookError
 from macgpu.parallel.checks import require
-from macgpu.parallel.launch import LOCAL, PROGRAM, free_port, run, start
+from macgpu.parallel.launch import LOCAL, PROGRAM, Outcome, free_port, reason, run, start
+from macgpu.parallel.model import Shape
+from macgpu.parallel.training import Run
 from macgpu.variables import FALLBACK
 
 
@@ -81,6 +85,95 @@ def test_what_runs_too_long_is_ended_with_all_that_it_started(tmp_path):
 def test_a_run_that_fails_gives_the_programs_own_line(tmp_path):
     with pytest.raises(BookError, match=r"^rank \d failed: .*No such file"):
         start("layer", 2, tmp_path, file=tmp_path / "missing.py", report=None)
+
+
+TORCHRUN = """\
+Traceback (most recent call last):
+    raise ChildFailedError(
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+macgpu.parallel.run FAILED
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  exitcode  : {code} (pid: 77)
+  error_file: <N/A>
+  traceback : {signal}
+============================================================
+"""
+UNKNOWN = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
+FAILED = TORCHRUN.format(code=1, signal=UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        (f"saved\nmacgpu: rank 1 failed: gone\nOSError: no disk\n{FAILED}", "rank 1 failed: gone"),
+        (f"Traceback:\n  raise x\n[rank0]: ValueError: no such size\n{FAILED}", "no such size$"),
+        (FAILED, r"exitcode  : 1 \(pid: 77\)$"),
+        (TORCHRUN.format(code=-9, signal="Signal 9 (SIGKILL) received by PID 77"), "SIGKILL"),
+        ("=====\n-----\n", "^status 1$"),
+        ("", "^status 1$"),
+    ],
+)
+def test_the_reason_of_a_failure_is_a_line_that_says_something(output, said):
+    assert re.search(said, reason(Outcome(1, output, 0.0, False)))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A folder with two checkpoints."""
+    folder = tmp_path_factory.mktemp("saved")
+    one = Run(Shape(layers=1))
+    for _ in range(2):
+        one.advance()
+        one.save(folder)
+    return folder
+
+
+def _cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "shape"),
+    [
+        (lambda newest: _cut(newest / "__0_0.distcp"), Shape(layers=1)),
+        (lambda newest: (newest / "__0_0.distcp").unlink(), Shape(layers=1)),
+        (lambda newest: _cut(newest / ".metadata"), Shape(layers=1)),
+        (lambda newest: (newest / ".metadata").write_bytes(b"\n"), Shape(layers=1)),
+        (lambda _: None, Shape(layers=1, width=64)),
+        (lambda _: None, Shape(layers=2)),
+    ],
+)
+def test_a_checkpoint_that_does_not_load_is_named_with_what_to_do(
+    saved, tmp_path, caplog, spoil, shape
+):
+    folder = shutil.copytree(saved, tmp_path / "saved")
+    newest = folder / "step-000002"
+    spoil(newest)
+    with pytest.raises(BookError) as refused:
+        Run(shape).load(folder)
+    line = str(refused.value)
+    assert "\n" not in line
+    # The root logger's go to the output.
+    assert not [record for record in caplog.records if record.name == "root"]
+    assert line.startswith(f"{newest} cannot be loaded: ")
+    assert line.endswith("remove this folder; the run then goes on from step-000001")
+    shutil.rmtree(newest)
+    found = Run(Shape(layers=1))
+    assert found.load(folder) and found.step == 1
+
+
+def test_a_run_from_a_damaged_checkpoint_ends_in_that_line(saved, tmp_path):
+    folder = shutil.copytree(saved, tmp_path / "saved")
+    _cut(folder / "step-000002" / "__0_0.distcp")
+    lines = []
+    with pytest.raises(BookError, match=r"^\S+step-000002 cannot be loaded: .* step-000001$"):
+        start("train", 2, tmp_path, folder=folder, steps=3, resume=True, report=lines.append)
+    # No rank says more; what is below is torchrun's own.
+    assert sum("macgpu: " in line for line in lines) == 1
+    assert not [line for line in lines if "CheckpointException" in line]
 
 
 def _command(process: psutil.Process) -> str:
