@@ -18,12 +18,12 @@ from pathlib import Path
 import psutil
 
 from macgpu.errors import BookError
-from macgpu.parallel.checks import require, require_port
+from macgpu.parallel.arguments import HEADS as HEADS  # the chapter reads it here
+from macgpu.parallel.arguments import parse
+from macgpu.parallel.checks import require_port, require_task
 from macgpu.parallel.network import LOCAL, MULTICAST_OFF, through
 
 PROGRAM = "macgpu.parallel.run"
-WIDTH, HEADS = 32, 8
-"""What the program takes where nothing else is asked for."""
 GRACE_S = 10
 """For torchrun to end its processes when asked to, before they are killed."""
 NAMED_ERROR = re.compile(r"(?:\[rank\d+\]: *)?(\w[\w.]*(?:Error|Exception|Interrupt): \S.*)")
@@ -68,14 +68,14 @@ def start(
         BookError: where the input is bad (nothing is started then), or the run failed or was too
             slow (all its processes are ended then); the message is the program's own line.
     """
-    sides = {"width": options.get("width", WIDTH), "heads": options.get("heads", HEADS)}
-    require(device, ranks, degree or ranks, sides)
+    result = Path(work) / f"{task}.json"
+    arguments = [task, "--json", str(result), "--device", device]
+    arguments += as_flags({"degree": degree, **options})
+    require_task(parse(arguments), ranks)
     if port is not None:
         require_port(LOCAL, port)
-    result = Path(work) / f"{task}.json"
     result.unlink(missing_ok=True)
-    program = ["-m", PROGRAM, task, "--json", str(result), "--device", device]
-    program += as_flags(options)
+    program = ["-m", PROGRAM, *arguments]
     if report:
         report(f"$ python -m torch.distributed.run --nproc-per-node {ranks} {shlex.join(program)}")
     outcome = torchrun(program, ranks, limit_s, port, report=report)

@@ -13,7 +13,8 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.device_mesh import DeviceMesh
 
 from macgpu.errors import BookError
-from macgpu.parallel.model import Shape, batch, build, loss_of, splitting
+from macgpu.parallel.model import batch, build, loss_of, splitting
+from macgpu.parallel.shape import Shape
 
 LEARNING_RATE = 1e-3
 

@@ -12,9 +12,20 @@ import psutil
 import pytest
 
 from macgpu.errors import BookError
+from macgpu.parallel import ranks as ranks_module
+from macgpu.parallel import run as program
 from macgpu.parallel.checks import require
-from macgpu.parallel.launch import LOCAL, PROGRAM, Outcome, free_port, reason, run, start
-from macgpu.parallel.model import Shape
+from macgpu.parallel.launch import (
+    LOCAL,
+    PROGRAM,
+    Outcome,
+    as_flags,
+    free_port,
+    reason,
+    run,
+    start,
+)
+from macgpu.parallel.shape import Shape
 from macgpu.parallel.training import Run
 from macgpu.variables import FALLBACK
 
@@ -29,6 +40,13 @@ from macgpu.variables import FALLBACK
         ({"device": "mps"}, "mps cannot take part"),
         ({"device": "tpu"}, "unknown device 'tpu'"),
         ({"environment": {FALLBACK: "1"}}, f"{FALLBACK} is set"),
+        ({"environment": {FALLBACK: "2"}}, f"{FALLBACK} is set"),
+        ({"ranks": 0, "degree": 0}, "degree 0 of 0 ranks: both must be at least 1"),
+        ({"degree": -4}, "degree -4 of 4 ranks: both must be at least 1"),
+        ({"sides": {"width": 0}}, "width 0 must be at least 1"),
+        ({"sides": {"heads": 0}}, "heads 0 must be at least 1"),
+        ({"sides": {"vocabulary": 62}}, "vocabulary 62 does not divide by the degree 4"),
+        ({"sides": {"width": 32, "heads": 12}}, "width 32 does not divide by the heads 12"),
     ],
 )
 def test_each_fault_has_its_line(bad, said):
@@ -39,10 +57,74 @@ def test_each_fault_has_its_line(bad, said):
     assert "\n" not in str(refused.value)
 
 
-def test_nothing_is_started_for_input_that_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize("value", ["0", "00", ""])
+def test_a_fallback_that_is_off_is_no_fault(value):
+    # torch reads a number: 0 is as good as unset.
+    require("cpu", 2, 2, {}, {FALLBACK: value})
+
+
+BAD_TASKS = [
+    ("exact", 3, {"width": 48}, "heads 8 does not divide by the degree 3"),
+    ("exact", 3, {"width": 48, "heads": 6}, "vocabulary 64 does not divide by the degree 3"),
+    ("exact", 2, {"width": 36, "heads": 4}, "by the heads 8 of the hand-written block"),
+    ("exact", 16, {"heads": 16}, "heads 8 of the hand-written block does not divide by"),
+    ("exact", 2, {"heads": 0}, "heads 0 must be at least 1"),
+    ("exact", 2, {"width": 0}, "width 0 must be at least 1"),
+    ("exact", 2, {"degree": 0}, "degree 0 of 2 ranks"),
+    ("exact", 2, {"degree": -1}, "degree -1 of 2 ranks"),
+    ("exact", 0, {}, "degree 0 of 0 ranks"),
+    ("exact", 2, {"widht": 64}, "unrecognized arguments: --widht 64"),
+    ("exakt", 2, {}, "invalid choice: 'exakt'"),
+    ("train", 2, {"width": 36}, "width 36 does not divide by the heads 8"),
+    ("train", 3, {"width": 48, "heads": 6}, "vocabulary 64 does not divide by the degree 3"),
+    ("train", 2, {"resume": True}, "--resume needs --folder"),
+    ("train", 2, {"save_every": 5}, "--save-every needs --folder"),
+    ("train", 2, {"save_every": -5, "folder": "x"}, "--save-every: -5 is below 0"),
+    ("train", 2, {"steps": -1}, "--steps: -1 is below 0"),
+    ("time", 2, {"widths": [64, 33]}, "width 33 does not divide by the degree 2"),
+    ("time", 2, {"widths": [0]}, "width 0 must be at least 1"),
+    ("time", 2, {"tokens": 0}, "--tokens: 0 is below 1"),
+    ("time", 2, {"sizes": [0]}, "--sizes: 0 is below 1"),
+    ("time", 2, {"cores": 0}, "--cores: 0 is below 1"),
+    ("layer", 2, {}, "layer needs --file"),
+    ("layer", 2, {"file": "x", "width": 33}, "width 33 does not divide by the degree 2"),
+]
+
+
+@pytest.mark.parametrize(("task", "ranks", "options", "said"), BAD_TASKS)
+def test_nothing_is_started_for_input_that_is_refused(
+    tmp_path, monkeypatch, task, ranks, options, said
+):
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("started"))
-    with pytest.raises(BookError, match="heads 8"):
-        start("exact", 3, tmp_path, width=48)
+    with pytest.raises(BookError, match=re.escape(said)) as refused:
+        start(task, ranks, tmp_path, **options)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("task", "ranks", "options", "said"), BAD_TASKS)
+def test_the_program_refuses_the_same_in_one_line(monkeypatch, capsys, task, ranks, options, said):
+    for name, value in {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": ranks}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(sys, "argv", ["program", task, "--json", "x", *as_flags(options)])
+    monkeypatch.setattr(ranks_module, "joined", lambda *_: pytest.fail("joined the others"))
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+    assert ended.value.code != 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("macgpu: ") and said in line
+
+
+@pytest.mark.parametrize("missing", ["RANK", "LOCAL_RANK", "WORLD_SIZE"])
+def test_the_program_without_torchrun_says_how_to_start_it(monkeypatch, capsys, missing):
+    for name in {"RANK", "LOCAL_RANK", "WORLD_SIZE"} - {missing}:
+        monkeypatch.setenv(name, "0")
+    monkeypatch.delenv(missing, raising=False)
+    monkeypatch.setattr(sys, "argv", ["program", "exact", "--json", "x"])
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+    assert ended.value.code != 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("macgpu: not started by torchrun: put python -m torch.distributed.run")
 
 
 def test_a_port_that_is_taken_is_named(tmp_path):

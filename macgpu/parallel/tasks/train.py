@@ -7,8 +7,8 @@ import argparse
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 
-from macgpu.parallel.model import Shape
 from macgpu.parallel.ranks import Ranks
+from macgpu.parallel.shape import Shape
 from macgpu.parallel.training import Run, apart, checkpoints, held
 
 
