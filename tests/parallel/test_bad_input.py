@@ -2,11 +2,13 @@
 
 import os
 import re
+import runpy
 import shutil
 import socket
 import subprocess
 import sys
 import time
+from argparse import Namespace
 
 import psutil
 import pytest
@@ -28,6 +30,9 @@ from macgpu.parallel.launch import (
 from macgpu.parallel.shape import Shape
 from macgpu.parallel.training import Run
 from macgpu.variables import FALLBACK
+from tests.conftest import ROOT
+
+BENCHMARK = str(ROOT / "benchmarks" / "tensor_parallel.py")
 
 
 @pytest.mark.parametrize(
@@ -125,6 +130,37 @@ def test_the_program_without_torchrun_says_how_to_start_it(monkeypatch, capsys, 
     assert ended.value.code != 0
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("macgpu: not started by torchrun: put python -m torch.distributed.run")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--ranks", "3"), "width 128 of a measured block does not divide by the degree 3"),
+        (("--ranks", "16"), "heads 8 of a measured block does not divide by the degree 16"),
+        (("--ranks", "1"), "--ranks 1: a block is split over at least 2"),
+        (("--ranks", "0"), "--ranks 0: a block is split over at least 2"),
+        (("--ranks", "-2"), "--ranks -2: a block is split over at least 2"),
+    ],
+)
+def test_the_benchmark_refuses_in_one_line_and_writes_no_record(
+    tmp_path, monkeypatch, arguments, said
+):
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("started"))
+    given = ["--device", "cpu", "--profile", "smoke", "--out", str(tmp_path), *arguments]
+    monkeypatch.setattr(sys, "argv", ["tensor_parallel.py", *given])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(BENCHMARK, run_name="__main__")
+    # Text as the status: Python prints it, and the status is 1.
+    assert ended.value.code.startswith("macgpu: ") and said in ended.value.code
+    assert "\n" not in ended.value.code
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("profile", ["smoke", "quick", "full"])
+def test_the_benchmark_takes_the_ranks_of_common_machines(profile):
+    check_input = runpy.run_path(BENCHMARK)["check_input"]
+    for count in (2, 4, 8):
+        check_input(Namespace(device="cpu", ranks=count, profile=profile))
 
 
 def test_a_port_that_is_taken_is_named(tmp_path):
