@@ -48,6 +48,9 @@ class Run:
             BookError: where it cannot be written.
         """
         place = folder / f"step-{self.step:06d}"
+        # What is overwritten is not whole until it is written anew. No rank writes before all have
+        # come to dcp.save.
+        (place / ".metadata").unlink(missing_ok=True)
         try:
             dcp.save(self._state(), checkpoint_id=place)
         except CheckpointException as error:
@@ -78,7 +81,7 @@ class Run:
             model_state_dict=state["model"],
             optim_state_dict=state["optimizer"],
         )
-        self.step = int(found[-1].name.removeprefix("step-"))
+        self.step = int(_number(found[-1]))
         return True
 
     def _state(self) -> dict:
@@ -88,7 +91,15 @@ class Run:
 
 def checkpoints(folder: Path) -> list[Path]:
     """The whole checkpoints, oldest first: the file with their contents is written last."""
-    return sorted(path.parent for path in Path(folder).glob("step-*/.metadata"))
+    found = [path.parent for path in Path(folder).glob("step-*/.metadata")]
+    # By number: as text, step-1000000 comes before step-999999.
+    return sorted(
+        (path for path in found if _number(path).isdigit()), key=lambda p: int(_number(p))
+    )
+
+
+def _number(checkpoint: Path) -> str:
+    return checkpoint.name.removeprefix("step-")
 
 
 def _cause(error: CheckpointException) -> BaseException:
