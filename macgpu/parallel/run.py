@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import sys
+import time
 import traceback
 
 from macgpu.errors import BookError
@@ -19,6 +20,8 @@ from macgpu.parallel.checks import require_task, require_torchrun
 
 BAD_INPUT, FAILED = 2, 1
 """Exit statuses."""
+FIRST_RANKS_S = 10
+"""For the first rank to refuse what another one has refused."""
 
 
 def main() -> None:
@@ -34,8 +37,11 @@ def main() -> None:
         with joined(asked.device, asked.timeout) as joint:
             result = task.run(joint, asked)
     except BookError as error:
-        if rank == 0:
-            print(f"macgpu: {error}", file=sys.stderr, flush=True)
+        if rank > 0:
+            # torchrun ends all ranks once one has ended. The first is to say it before that, for
+            # all; whoever is still here afterwards was refused alone.
+            time.sleep(FIRST_RANKS_S)
+        print(f"macgpu: {error}", file=sys.stderr, flush=True)
         sys.exit(BAD_INPUT)
     except Exception as error:
         # A rank that is gone is a RuntimeError of gloo's, about a connection that was closed; of

@@ -119,6 +119,21 @@ def test_the_program_refuses_the_same_in_one_line(monkeypatch, capsys, task, ran
     assert line.startswith("macgpu: ") and said in line
 
 
+def test_the_first_rank_has_time_to_say_it_before_another_ends(monkeypatch, capsys):
+    # As soon as one has ended torchrun ends all, so the line could be lost.
+    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["program", "layer", "--json", "x"])
+    waited = []
+    monkeypatch.setattr(
+        time, "sleep", lambda seconds: waited.append((seconds, capsys.readouterr().err))
+    )
+    with pytest.raises(SystemExit):
+        program.main()
+    assert waited == [(program.FIRST_RANKS_S, "")]
+    assert capsys.readouterr().err.startswith("macgpu: layer needs --file")
+
+
 @pytest.mark.parametrize("missing", ["RANK", "LOCAL_RANK", "WORLD_SIZE"])
 def test_the_program_without_torchrun_says_how_to_start_it(monkeypatch, capsys, missing):
     for name in {"RANK", "LOCAL_RANK", "WORLD_SIZE"} - {missing}:
