@@ -329,7 +329,7 @@ def prediction_words(record: Record | None, tolerance: float) -> str:
     absent = [model for model in SIZES["full"] if model not in models]
     once = [model for model in models if model not in twice]
     words = (
-        f"In the record of {record.device.name}, {len(errors)} steps of the book's models were "
+        f"On {record.device.name}, in its records, {len(errors)} steps of the book's models were "
         f"predicted and then measured, each after its warm-up ({', '.join(models)}). "
         f"The prediction was within {percent(tolerance)} of the measured peak for "
         f"{'all' if within == len(errors) else within} of them; the largest error was "
