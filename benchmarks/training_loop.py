@@ -15,24 +15,9 @@ from torch import nn
 
 from macgpu import data, train
 from macgpu.device import describe, pick, seed_everything, synchronize
+from macgpu.long_run import make_model
 
 PAIRS = 25
-
-
-def make_model() -> nn.Module:
-    """The network of chapter 02."""
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(32 * 7 * 7, 64),
-        nn.ReLU(),
-        nn.Linear(64, 10),
-    )
 
 
 def plain(model: nn.Module, batches: data.Batches, optimizer: torch.optim.Optimizer) -> None:

@@ -17,9 +17,11 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+from macgpu.claims import claims
 from macgpu.errors import BookError
 from macgpu.machine import RUN_MIME
 from macgpu.publish.book import Book, Chapter, title_of
+from macgpu.publish.claims_page import claims_page
 from macgpu.publish.execute import Run, executed_run, is_current, without_colour
 from macgpu.publish.operators_page import operators_page
 from macgpu.publish.results import results_tables
@@ -86,6 +88,7 @@ def stage(book: Book, profile: str) -> Path:
     (source / "book" / "status.md").write_text(status_page(rows), encoding="utf-8")
     page = operators_page(version("torch").partition("+")[0])
     (source / "book" / "operators.md").write_text(page, encoding="utf-8")
+    (source / "book" / "claims.md").write_text(claims_page(claims()), encoding="utf-8")
     results = source / "book" / "results.md"
     if results.is_file():
         tables = results_tables(book.root / "results")

@@ -1,23 +1,27 @@
 """Split models against whole ones, in real processes joined by gloo."""
 
 import json
+from functools import partial
 
 import nbformat
 import pytest
 import torch.distributed.checkpoint as dcp
 
 from macgpu.errors import BookError
-from macgpu.parallel.launch import start
+from macgpu.parallel import launch
 from macgpu.parallel.shape import Shape
 from macgpu.parallel.training import Run, checkpoints
 from tests.conftest import ROOT
 
 CHAPTER = ROOT / "notebooks" / "10_tensor_parallelism.ipynb"
 
+# A machine that does other work, too, may take minutes to start four processes that import torch.
+start = partial(launch.start, limit_s=300, timeout=240)
+
 
 @pytest.fixture(scope="module", params=[2, 4])
 def checked(request, tmp_path_factory):
-    return start("exact", request.param, tmp_path_factory.mktemp("exact"), limit_s=300)
+    return start("exact", request.param, tmp_path_factory.mktemp("exact"))
 
 
 def test_outputs_and_gradients_of_blocks_agree_in_float64(checked):
