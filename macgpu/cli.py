@@ -75,8 +75,11 @@ def run(
 
     from rich.console import Console
 
+    from macgpu.measure import records
     from macgpu.publish.execute import print_table, run_chapters
 
+    # A chapter says so only on its own page.
+    records.say_refused(records.sort_out(book.root / "results")[1])
     console = Console()
     with locked(book.build):
         outcomes = run_chapters(book, chapters, profile, device, console)

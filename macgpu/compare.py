@@ -11,19 +11,15 @@ import torch
 from macgpu.measure import records
 from macgpu.measure.ceilings import peak_flops
 from macgpu.measure.footprint import EMPTIED, SIZES
-from macgpu.measure.records import Comparison, Footprint, Record, Result
+from macgpu.measure.records import Comparison, Footprint, Label, Record, Result
 from macgpu.measure.steps import ladder
-from macgpu.measure.timing import ratio_of_timings
+from macgpu.measure.timing import Ratio, ratio_of_timings
 from macgpu.models import CASES
 from macgpu.words import gib, percent
 
 
 def newest(wanted: Callable[[Record], bool]) -> Record | None:
-    """The newest of the records that are wanted; ``None`` where there is none.
-
-    Raises:
-        RecordError: where a record is refused.
-    """
+    """The newest of the records that are wanted; ``None`` where there is none."""
     return max(filter(wanted, records.read_all()), key=lambda r: r.finished, default=None)
 
 
@@ -32,9 +28,6 @@ def newest_of_each(models: Iterable[str], device_type: str) -> dict[str, Record]
 
     It is the newest of those with the most steps: a run that was cut off has fewer. One run need
     not have held all the models; a model that no run has timed is left out.
-
-    Raises:
-        RecordError: where a record is refused.
     """
     measured = [
         record
@@ -262,13 +255,14 @@ def _wide(cells: Iterable[tuple[str, str, str]]) -> pd.DataFrame:
 def newest_footprints(device_type: str) -> Record | None:
     """The newest record of such a device that holds footprints, completed by older runs of it.
 
-    One run need not hold all the models. Of the same step, the newest counts.
+    One run need not hold all the models. Of the same step, the newest counts; of the comparisons
+    with an emptied cache, all are there.
     """
     found = newest(lambda record: record.device.type == device_type and bool(record.footprints))
     if found is None:
         return None
     points: dict[tuple[object, ...], Footprint] = {}
-    emptied: dict[str, Comparison] = {}
+    emptied: list[Comparison] = []
     for record in sorted(records.read_all(), key=lambda record: record.finished):
         if (record.device.name, record.software["torch"]) == (
             found.device.name,
@@ -277,8 +271,8 @@ def newest_footprints(device_type: str) -> Record | None:
             for point in record.footprints:
                 key = point.model, point.batch_size, point.autocast, point.checkpointed
                 points[key] = point
-            emptied.update((p.a.step, p) for p in record.comparisons if p.a.step == EMPTIED)
-    return replace(found, footprints=tuple(points.values()), comparisons=tuple(emptied.values()))
+            emptied += [pair for pair in record.comparisons if pair.a.step == EMPTIED]
+    return replace(found, footprints=tuple(points.values()), comparisons=tuple(emptied))
 
 
 def footprints(record: Record | None) -> list[Footprint]:
@@ -409,10 +403,19 @@ def checkpointing_words(record: Record | None) -> str:
 
 
 def emptying_words(record: Record | None) -> str:
-    """What emptying the cache in each step costs; empty without such a comparison."""
-    return "".join(
-        f"On the card in the record, {pair.a.model} at batch {pair.a.batch_size} takes "
-        f"{pair.ratio.median:.2f} times as long ({pair.ratio.low:.2f} to {pair.ratio.high:.2f})."
-        for pair in (record.comparisons if record else ())
-        if pair.a.step == EMPTIED
-    )
+    """What emptying the cache in each step costs, over all runs; empty where none compared it."""
+    runs: dict[Label, list[Ratio]] = {}
+    for pair in record.comparisons if record else ():
+        if pair.a.step == EMPTIED:
+            runs.setdefault(pair.a, []).append(pair.ratio)
+    sentences = []
+    for label, ratios in runs.items():
+        medians = [ratio.median for ratio in ratios]
+        shown = dict.fromkeys(f"{median:.2f}" for median in (min(medians), max(medians)))
+        bounds = f"{min(r.low for r in ratios):.2f} to {max(r.high for r in ratios):.2f}"
+        several = f"in {len(ratios)} runs, intervals from " if len(ratios) > 1 else ""
+        sentences.append(
+            f"On the card in the record, {label.model} at batch {label.batch_size} takes "
+            f"{' to '.join(shown)} times as long ({several}{bounds})."
+        )
+    return " ".join(sentences)

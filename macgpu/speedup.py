@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from macgpu.measure.ceilings import peak_flops
@@ -26,11 +26,26 @@ class Speedup:
     """The CPU's time over the accelerator's: above 1 the accelerator is faster."""
     cpu: Timing
     accelerator: Timing
+    peaks: tuple[float, float] | None = None
+    """The best matrix product of the CPU and of the accelerator in the data type of the step, in
+    operations per second, each in the very run of its timing; ``None`` where one was not measured.
+    """
 
     @property
     def intensity(self) -> float:
         """Operations per byte of the step, both counted (:mod:`macgpu.measure.flops`)."""
         return self.work.flops / self.work.bytes
+
+    @property
+    def shares_of_peak(self) -> tuple[float, float] | None:
+        """What the step reaches of :attr:`peaks`, from 0 to 1."""
+        if self.peaks is None:
+            return None
+        cpu, accelerator = (
+            self.work.flops / timing.median_s / peak
+            for timing, peak in zip((self.cpu, self.accelerator), self.peaks, strict=True)
+        )
+        return cpu, accelerator
 
 
 @dataclass(frozen=True)
@@ -60,33 +75,13 @@ class Pair:
 
     def speedups(self) -> list[Speedup]:
         """Of every step that both have timed with the same model, batch and options."""
-        return [
-            speedup(result.label, result.work, on_cpu.timing, result.timing)
-            for (_, result), (_, on_cpu) in self._shared()
-        ]
-
-    def shares_of_peak(self, found: Speedup) -> tuple[float, float] | None:
-        """What the step reaches on the CPU, and on the accelerator, of its best matrix product.
-
-        In the data type of the step, over all records of the device, from 0 to 1. ``None`` where
-        a peak was not measured.
-        """
-        peaks = self.peaks(found.label.options.peak)
-        if peaks is None:
-            return None
-        cpu, accelerator = (
-            found.work.flops / timing.median_s / peak
-            for timing, peak in zip((found.cpu, found.accelerator), peaks, strict=True)
-        )
-        return cpu, accelerator
-
-    def peaks(self, dtype: str) -> tuple[float, float] | None:
-        """The best matrix product of the CPU and of the accelerator, in operations per second."""
-        cpu, accelerator = (
-            max(filter(None, (peak_flops(r.ceilings, dtype) for r in kept)), default=None)
-            for kept in (self.cpu, self.accelerator)
-        )
-        return (cpu, accelerator) if cpu and accelerator else None
+        found = []
+        for (record, result), (cpu_record, on_cpu) in self._shared():
+            dtype = result.label.options.peak
+            peaks = tuple(peak_flops(r.ceilings, dtype) for r in (cpu_record, record))
+            one = speedup(result.label, result.work, on_cpu.timing, result.timing)
+            found.append(replace(one, peaks=peaks if all(peaks) else None))
+        return found
 
     def _shared(self) -> list[tuple[tuple[Record, Result], tuple[Record, Result]]]:
         """The accelerator's and the CPU's record and result of every step that both have."""
@@ -152,15 +147,17 @@ def held_words(pair: Pair) -> str:
 def order_words(pair: Pair) -> str:
     """Where a step of higher intensity gains less, and what each side makes of its peak there."""
     sentences = []
-    peaks = pair.peaks("float32")
+    by_intensity = sorted(pair.speedups(), key=lambda found: found.intensity)
+    peaks = [f.peaks for f in by_intensity if f.peaks and f.label.options.peak == "float32"]
     if peaks:
+        ratios = [accelerator / cpu for cpu, accelerator in peaks]
+        shown = dict.fromkeys(f"{ratio:.0f}" for ratio in (min(ratios), max(ratios)))
         sentences.append(
-            f"In float32 the best product of the {pair.name} is {peaks[1] / peaks[0]:.0f} times "
+            f"In float32 the best product of the {pair.name} is {' to '.join(shown)} times "
             "that of the CPU beside it."
         )
-    by_intensity = sorted(pair.speedups(), key=lambda found: found.intensity)
     for less, more in itertools.combinations(by_intensity, 2):
-        shares = pair.shares_of_peak(less), pair.shares_of_peak(more)
+        shares = less.shares_of_peak, more.shares_of_peak
         if less.ratio.median <= more.ratio.median or not all(shares):
             continue
         (less_cpu, less_card), (more_cpu, more_card) = shares

@@ -65,11 +65,14 @@ def list_records(folder: Folder = Path("results")) -> None:
     from macgpu.measure import records
 
     _require_folder(folder)
-    for path in records.paths(folder):
-        record = _read(path)
+    found, refused = records.sort_out(folder)
+    records.say_refused(refused)
+    if not found:
+        _fail(f"no record in {folder}")
+    for name, record in found.items():
         timed = sum(result.timing is not None for result in record.results)
         print(
-            f"{path.name}: {record.device.name}, {record.profile}, {record.finished[:10]}, "
+            f"{name}: {record.device.name}, {record.profile}, {record.finished[:10]}, "
             f"{record.provenance}; {counted(len(record.ceilings), 'ceiling')}, "
             f"{timed} of {counted(len(record.results), 'case')} timed, "
             f"{counted(len(record.loading), 'loader')}, "
@@ -84,6 +87,8 @@ def compare(a: Path, b: Path) -> None:
     from macgpu.measure.timing import ratio_of_timings
 
     one, other = _read(a), _read(b)
+    if one == other:
+        _fail("A and B are the same record")
     print(f"A: {one.caption}\nB: {other.caption}")
     timings = {_case(result): result.timing for result in other.results if result.timing}
     shared = [r for r in one.results if r.timing and _case(r) in timings]
@@ -100,15 +105,10 @@ def check(folder: Folder = Path("results")) -> None:
     from macgpu.measure import records
 
     _require_folder(folder)
-    refused = 0
-    paths = records.paths(folder)
-    for path in paths:
-        try:
-            records.read(path)
-        except records.RecordError as error:
-            refused += 1
-            print(error)
-    print(f"{counted(len(paths), 'record')}, {refused} refused")
+    found, refused = records.sort_out(folder)
+    for error in refused:
+        print(error)
+    print(f"{counted(len(found) + len(refused), 'record')}, {len(refused)} refused")
     if refused:
         raise typer.Exit(1)
 
@@ -120,7 +120,7 @@ def _case(result: Result) -> tuple[Label, bool]:
 
 def _require_folder(folder: Path) -> None:
     if not folder.is_dir():
-        _fail(f"no folder {folder}")
+        _fail(f"{folder} is no folder" if folder.exists() else f"no folder {folder}")
 
 
 def _read(path: Path):

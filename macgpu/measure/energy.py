@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 
 from macgpu.device import synchronize
-from macgpu.measure.fields import Count, NotNegative, Positive
+from macgpu.measure.fields import Count, NotNegative, Positive, fit
 from macgpu.measure.timing import Clock, Step, time_block
 
 MINIMUM_WINDOW_S = 10.0
@@ -98,7 +98,10 @@ def open_meter(device: torch.device) -> Meter | NoMeter:
             return _Nvml()
         if platform.system() == "Darwin":
             return _Apple()
-    except (ImportError, OSError, RuntimeError) as error:
+    except ImportError as error:
+        # Its message may hold a folder's name, and a record names nobody.
+        return NoMeter(f"the energy meter did not open: {type(error).__name__}, {error.name}")
+    except (OSError, RuntimeError) as error:
         return NoMeter(f"the energy meter did not open: {_first_line(error)}")
     return NoMeter(f"no energy meter for {device.type} on {platform.system()}")
 
@@ -252,4 +255,4 @@ class _Apple:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
+    return fit((str(error) or type(error).__name__).splitlines()[0])

@@ -6,10 +6,10 @@ host or user name, is refused.
 
 from __future__ import annotations
 
+import functools
 import json
-import math
-import statistics
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -20,12 +20,14 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from macgpu.device import Hardware, hardware
-from macgpu.machine import DEVICES, Machine, Power, read_machine, read_power
+from macgpu.machine import Machine, Power, read_machine, read_power
 from macgpu.measure.ceilings import Cell
 from macgpu.measure.energy import Energy
+from macgpu.measure.fields import unfit
 from macgpu.measure.flops import Floor, Work
 from macgpu.measure.loading import Loading
 from macgpu.measure.parity import Parity
+from macgpu.measure.problems import problems, unfit_values
 from macgpu.measure.steps import Options
 from macgpu.measure.timing import Ratio, Timing
 from macgpu.parallel.scaling import Scaling
@@ -252,130 +254,90 @@ def read(path: Path) -> Record:
     """Read one record.
 
     Raises:
-        RecordError: where it is damaged, cut off, unlabelled, of a newer version, or of the
-            software device.
+        RecordError: where it is damaged, cut off, unlabelled, of a newer version, of the software
+            device, or holds what cannot be.
     """
     path = Path(path)
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise RecordError(f"{path.name}: cannot be read: {error.strerror}") from None
+        raise _refusal(path.name, f"cannot be read: {error.strerror}") from None
     return _validate(content, path.name)
 
 
 def paths(folder: Path = RESULTS) -> list[Path]:
-    """The files of all records in a folder, by name."""
-    return sorted(Path(folder).glob("*.json"))
+    """The files of all records in a folder, by name; not those that a file manager hides there."""
+    return sorted(path for path in Path(folder).glob("*.json") if path.name[0] != ".")
+
+
+def sort_out(folder: Path = RESULTS) -> tuple[dict[str, Record], list[RecordError]]:
+    """The records of a folder by the name of their file, and why each other file is refused."""
+    found: dict[str, Record] = {}
+    refused = []
+    for path in paths(folder):
+        try:
+            record = read(path)
+            same = next((name for name, other in found.items() if other == record), None)
+            if same:
+                raise _refusal(path.name, f"is the same record as {same}")
+            found[path.name] = record
+        except RecordError as error:
+            refused.append(error)
+    return found, refused
 
 
 def read_all(folder: Path = RESULTS) -> Iterator[Record]:
-    """All records of a folder.
+    """All records of a folder but those that are refused, which :func:`say_refused` names."""
+    found, refused = sort_out(folder)
+    say_refused(refused)
+    yield from found.values()
 
-    Raises:
-        RecordError: at the first that is refused.
-    """
-    for path in paths(folder):
-        yield read(path)
+
+def say_refused(refused: Iterable[RecordError]) -> None:
+    """A line on standard error for each record that is left out, once in a process."""
+    for error in refused:
+        _say_once(f"macgpu: a record is left out: {error}")
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _refusal(*parts: str) -> RecordError:
+    """Of file, field and reason; empty ones are left out, and nothing in it moves a terminal."""
+    text = ": ".join(filter(None, parts))
+    return RecordError("".join(one if one.isprintable() else ascii(one)[1:-1] for one in text))
 
 
 def _validate(content: bytes, name: str) -> Record:
     try:
-        version = json.loads(content)["version"]
+        # json would guess the encoding of bytes, and so take what the schema does not.
+        version = json.loads(content.decode())["version"]
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"{name}: not whole JSON, damaged or cut off: {error}") from None
+        raise _refusal(name, f"not whole JSON, damaged or cut off: {error}") from None
     except (KeyError, TypeError):
-        raise RecordError(f"{name}: version: is missing, so this is no record") from None
-    if isinstance(version, int) and version > VERSION:
-        raise RecordError(
-            f"{name}: version: {version} is newer than {VERSION}, the newest known here; "
-            "update macgpu"
-        )
+        raise _refusal(name, "version", "is missing, so this is no record") from None
+    if type(version) is not int:
+        raise _refusal(name, "version", f"should be {VERSION}, a whole number")
+    if version > VERSION:
+        newer = f"{version} is newer than {VERSION}, the newest known here; update macgpu"
+        raise _refusal(name, "version", newer)
     try:
         record = _SCHEMA.validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        raise RecordError(f"{name}: {field}: {first['msg'].lower()}") from None
-    problem = why_not_measured(record.device.type, record.machine)
-    if problem:
-        raise RecordError(f"{name}: device.type: {problem}")
-    for field, problem in _problems(record):
-        raise RecordError(f"{name}: {field}: {problem}")
+        raise _refusal(name, field, first["msg"].lower()) from None
+    if odd := unfit(name):
+        raise _refusal(name, f"the file's name holds {ascii(odd)}")
+    for field, problem in unfit_values(_SCHEMA.dump_python(record)):
+        raise _refusal(name, field, problem)
+    if problem := why_not_measured(record.device.type, record.machine):
+        raise _refusal(name, "device.type", problem)
+    for field, problem in problems(record):
+        raise _refusal(name, field, problem)
     return record
-
-
-def _problems(record: Record) -> Iterator[tuple[str, str]]:
-    """What no field shows by itself: the field, and what is wrong."""
-    if "torch" not in record.software:
-        yield "software.torch", "is missing"
-    if record.device.type not in DEVICES:
-        yield "device.type", f"is none of {', '.join(DEVICES)}"
-    for field in ("cores", "memory_bytes"):
-        if getattr(record.machine, field) < 1:
-            yield f"machine.{field}", "is less than 1"
-    for field, samples, median in _medians(record):
-        if not math.isclose(statistics.median(samples), median, rel_tol=1e-6):
-            yield field, "is not the median of its samples"
-    for field, low, median, high in _intervals(record):
-        if not low <= median <= high:
-            yield field, "is outside of its interval"
-    for field, measured, failure in _outcomes(record):
-        if (measured is None) == (failure is None):
-            yield f"{field}.failure", "there must be a measurement or a failure, not both"
-
-
-def _outcomes(record: Record) -> Iterator[tuple[str, object, str | None]]:
-    """Of each case its field, what was measured, and why nothing was."""
-    for part in ("ceilings", "results", "loading"):
-        for number, entry in enumerate(getattr(record, part)):
-            energy = getattr(entry, "energy", None)
-            # Without a meter there is neither a time nor a failure: the energy says why.
-            yield f"{part}.{number}", entry.timing or energy, entry.failure
-    for number, footprint in enumerate(record.footprints):
-        yield f"footprints.{number}", footprint.samples_per_s, footprint.failure
-
-
-def _intervals(record: Record) -> Iterator[tuple[str, float, float, float]]:
-    """Each stated median with its field, between the bounds of its interval."""
-    for part in ("ceilings", "results"):
-        for number, entry in enumerate(getattr(record, part)):
-            if (timing := entry.timing) is not None:
-                field = f"{part}.{number}.timing.median_s"
-                yield field, timing.low_s, timing.median_s, timing.high_s
-    for number, comparison in enumerate(record.comparisons):
-        ratio = comparison.ratio
-        yield f"comparisons.{number}.ratio.median", ratio.low, ratio.median, ratio.high
-
-
-def _medians(record: Record) -> Iterator[tuple[str, Sequence[float], float]]:
-    """Each stated median with its field and the raw samples that it must come from."""
-    for part in ("ceilings", "results"):
-        for number, entry in enumerate(getattr(record, part)):
-            timing = entry.timing
-            if timing is not None:
-                samples = [block / timing.steps_per_block for block in timing.block_seconds]
-                yield f"{part}.{number}.timing.median_s", samples, timing.median_s
-    for number, comparison in enumerate(record.comparisons):
-        ratio = comparison.ratio
-        yield f"comparisons.{number}.ratio.median", ratio.pairs, ratio.median
-    for number, entry in enumerate(record.loading):
-        timing = entry.timing
-        for part in ("loader", "model", "both") if timing else ():
-            samples = [getattr(one, part) / timing.steps for one in timing.passes]
-            yield f"loading.{number}.timing.{part}_s", samples, getattr(timing, f"{part}_s")
-    for field, timing in _scaling_timings(record.scaling):
-        samples = [block / timing.steps_per_block for block in timing.block_seconds]
-        yield f"{field}.timing.median_s", samples, timing.median_s
-    for number, speedup in enumerate(record.scaling.speedups if record.scaling else ()):
-        ratio = speedup.ratio
-        yield f"scaling.speedups.{number}.ratio.median", ratio.pairs, ratio.median
-
-
-def _scaling_timings(scaling: Scaling | None) -> Iterator[tuple[str, Timing]]:
-    for part in ("collectives", "steps") if scaling else ():
-        for number, entry in enumerate(getattr(scaling, part)):
-            if entry.timing is not None:
-                yield f"scaling.{part}.{number}", entry.timing
 
 
 def _software(device: torch.device) -> dict[str, str]:

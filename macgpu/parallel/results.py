@@ -13,11 +13,7 @@ BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 
 
 def newest(backend: str = "nccl") -> list[Record]:
-    """For each number of devices, the newest record of the MLP block; fewest devices first.
-
-    Raises:
-        RecordError: where a record is refused.
-    """
+    """For each number of devices, the newest record of the MLP block; fewest devices first."""
     found: dict[int, Record] = {}
     for record in sorted(records.read_all(), key=lambda record: record.finished):
         scaling = record.scaling

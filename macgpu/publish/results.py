@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from macgpu.errors import BookError
 from macgpu.measure import records
 from macgpu.measure.ceilings import bandwidth, peak_flops
 from macgpu.measure.loading import Loading
-from macgpu.measure.records import Comparison, Footprint, Label, Record, RecordError, Result
+from macgpu.measure.records import Comparison, Footprint, Label, Record, Result
 from macgpu.measure.suites import CURVE_WITHIN
 from macgpu.parallel.scaling import Speedup
 from macgpu.words import flop_rate, gib, percent
@@ -20,27 +20,30 @@ EMPTY = "There is no record yet.\n"
 def results_tables(folder: Path) -> str:
     """What stands below the page's introduction, in MyST Markdown: all records, then each.
 
-    Raises:
-        BookError: where a record is refused, with the file, the field and the reason.
+    One that is refused is left out; the page and a line on standard error say why.
     """
-    try:
-        found = [(path.name, records.read(path)) for path in records.paths(folder)]
-    except RecordError as error:
-        raise BookError(f"results: {error}") from None
+    found, refused = records.sort_out(folder)
+    records.say_refused(refused)
+    left_out = [f"Left out: {_text(str(error))}." for error in refused]
     if not found:
-        return EMPTY
+        return "\n\n".join([*left_out, EMPTY])
     heading = ("Device", "Date (UTC)", "Provenance", "Profile", "torch", "Record")
     rows = [
-        f"| {record.device.name} ({record.device.type}) | {record.finished[:10]} "
-        f"| {record.provenance} | {record.profile} | {record.software['torch']} | `{name}` |"
-        for name, record in found
+        (
+            f"{record.device.name} ({record.device.type})",
+            record.finished[:10],
+            record.provenance,
+            record.profile,
+            record.software["torch"],
+            name,
+        )
+        for name, record in found.items()
     ]
-    sections = [_section(record) for _, record in found]
-    parts = [_table(heading, rows), *_curve_words([record for _, record in found]), *sections]
-    return "\n\n".join(parts)
+    words = [*left_out, *_curve_words(found.values()), *_waiting_words(found.values())]
+    return "\n\n".join([_table(heading, rows), *words, *map(_section, found.values())])
 
 
-def _curve_words(found: list[Record]) -> list[str]:
+def _curve_words(found: Iterable[Record]) -> list[str]:
     """What a row of a step that left the plain step's losses means, where there is one."""
     failures = [result.failure or "" for record in found for result in record.results]
     if not any(failure.startswith("wrong: curve") for failure in failures):
@@ -54,9 +57,21 @@ def _curve_words(found: list[Record]) -> list[str]:
     ]
 
 
+def _waiting_words(found: Iterable[Record]) -> list[str]:
+    """What the last column of the loaders' tables is, where there is one."""
+    if not any(record.loading for record in found):
+        return []
+    return [
+        "Waiting is the share of a step with the loader that the step alone does not take. Each "
+        "pass over the data times both, and the median of the passes' shares is shown. The two "
+        "times beside it are medians of their own, so they may give a slightly different share."
+    ]
+
+
 def _section(record: Record) -> str:
     moment = record.finished[:16].replace("T", " ")
-    parts = [f"## {record.device.name}, {moment}, {record.profile}", record.caption]
+    title = f"{record.device.name}, {moment}, {record.profile}"
+    parts = [f"## {_text(title)}", _text(record.caption)]
     ceilings = [
         f"{dtype} matrix product {flop_rate(peak)}"
         for dtype in dict.fromkeys(cell.dtype for cell in record.ceilings)
@@ -65,7 +80,7 @@ def _section(record: Record) -> str:
     rate = bandwidth(record.ceilings)
     ceilings += [f"copy {rate / 1e9:,.0f} GB/s"] if rate else []
     if ceilings:
-        parts.append("Measured ceilings: " + ", ".join(ceilings) + ".")
+        parts.append(f"Measured ceilings: {_text(', '.join(ceilings))}.")
     timed = [result for result in record.results if result.energy is None]
     if timed:
         heading = ("Training step", "Batch", "Samples/s", "Time of a step", "Peak memory")
@@ -89,8 +104,10 @@ def _section(record: Record) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _table(heading: tuple[str, ...], rows: Iterable[str]) -> str:
-    return "\n".join([f"| {' | '.join(heading)} |", "|" + "---|" * len(heading), *rows])
+def _table(heading: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> str:
+    cells = ([_text(str(cell)) for cell in row] for row in (heading, *rows))
+    first, *others = (f"| {' | '.join(row)} |" for row in cells)
+    return "\n".join([first, "|" + "---|" * len(heading), *others])
 
 
 def _name(label: Label) -> str:
@@ -98,64 +115,70 @@ def _name(label: Label) -> str:
     return f"{code}{label.model}, {label.options}"
 
 
-def _comparison_row(comparison: Comparison) -> str:
-    ratio = comparison.ratio
+def _comparison_row(comparison: Comparison) -> tuple[object, ...]:
+    a, b, ratio = comparison.a, comparison.b, comparison.ratio
     return (
-        f"| {_name(comparison.a)} ({comparison.a.step}) "
-        f"| {_name(comparison.b)} ({comparison.b.step}) "
-        f"| {ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}] | {ratio.verdict} |"
+        f"{_name(a)} ({a.step})",
+        f"{_name(b)} ({b.step})",
+        f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]",
+        ratio.verdict,
     )
 
 
-def _timed_row(result: Result) -> str:
-    start = f"| {_name(result.label)} | {result.label.batch_size} |"
+def _timed_row(result: Result) -> tuple[object, ...]:
+    start = _name(result.label), result.label.batch_size
     if result.timing is None:
-        return f"{start} not timed: {_cell(result.failure)} | – | – |"
+        return *start, f"not timed: {result.failure}", "–", "–"
     memory = gib(result.peak_memory_bytes, 2)
-    return f"{start} {result.samples_per_s:,.1f} | {result.timing} | {memory} |"
+    return *start, f"{result.samples_per_s:,.1f}", result.timing, memory
 
 
-def _speedup_row(speedup: Speedup) -> str:
+def _speedup_row(speedup: Speedup) -> tuple[object, ...]:
     ratio = speedup.ratio
-    return (
-        f"| {speedup.case} | {speedup.case.degree} | {speedup.setting} "
-        f"| {ratio.median:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] |"
-    )
+    times = f"{ratio.median:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+    return speedup.case, speedup.case.degree, speedup.setting, times
 
 
-def _energy_row(result: Result) -> str:
+def _energy_row(result: Result) -> tuple[object, ...]:
     measured = result.energy
-    start = f"| {_name(result.label)} | {result.label.batch_size} |"
+    start = _name(result.label), result.label.batch_size
     if measured.reason or measured.gross_j_per_sample is None:
-        return f"{start} not measured: {_cell(measured.reason)} | – | – | – |"
+        return *start, f"not measured: {measured.reason or 'not known why'}", "–", "–", "–"
     return (
-        f"{start} {measured.gross_j_per_sample:.3g} J/sample "
-        f"| {measured.net_j_per_sample:.3g} J/sample | {measured.idle_w:.0f} W "
-        f"| {_cell(measured.source)} |"
+        *start,
+        f"{measured.gross_j_per_sample:.3g} J/sample",
+        f"{measured.net_j_per_sample:.3g} J/sample",
+        f"{measured.idle_w:.0f} W",
+        measured.source or "not known",
     )
 
 
-def _loading_row(entry: Loading) -> str:
+def _loading_row(entry: Loading) -> tuple[object, ...]:
     workers = "–" if entry.loader == "resident" else entry.workers
-    start = f"| {entry.loader}, {entry.model}, batch {entry.batch_size} | {workers} |"
+    start = f"{entry.loader}, {entry.model}, batch {entry.batch_size}", workers
     if entry.timing is None:
-        return f"{start} not timed: {_cell(entry.failure)} | – | – | – |"
+        return *start, f"not timed: {entry.failure}", "–", "–", "–"
     timing = entry.timing
     return (
-        f"{start} {entry.images_per_s:,.0f} | {1e3 * timing.model_s:.4g} ms "
-        f"| {1e3 * timing.both_s:.4g} ms | {percent(max(0.0, timing.wait_share), 1)} |"
+        *start,
+        f"{entry.images_per_s:,.0f}",
+        f"{1e3 * timing.model_s:.4g} ms",
+        f"{1e3 * timing.both_s:.4g} ms",
+        percent(max(0.0, timing.wait_share), 1),
     )
 
 
-def _footprint_row(point: Footprint) -> str:
-    predicted = gib(point.predicted_bytes, 2)
-    start = f"| {point.model}, {point.way} | {point.batch_size} | {predicted} |"
+def _footprint_row(point: Footprint) -> tuple[object, ...]:
+    start = f"{point.model}, {point.way}", point.batch_size, gib(point.predicted_bytes, 2)
     if point.failure:
-        return f"{start} {_cell(point.failure)} | – | – |"
-    measured = f"{gib(point.peak_bytes, 2)} | {gib(point.reserved_bytes, 2)}"
-    return f"{start} {measured} | {point.samples_per_s:,.1f} |"
+        return *start, point.failure, "–", "–"
+    measured = gib(point.peak_bytes, 2), gib(point.reserved_bytes, 2)
+    return *start, *measured, f"{point.samples_per_s:,.1f}"
 
 
-def _cell(text: str | None) -> str:
-    """Text of a record inside of a table: a bar would end the cell."""
-    return (text or "not known").replace("|", "/")
+def _text(text: str) -> str:
+    """Text of a record as text of a page, whatever it holds: no markup, no end of a cell.
+
+    A bracket is markup only where a link's address follows it.
+    """
+    return re.sub(r"([\\`*_{}<>|$~^&#]|(?<=\])\()", r"\\\1", " ".join(text.splitlines()))

@@ -172,3 +172,25 @@ def test_a_mac_without_the_package_says_so(monkeypatch):
     monkeypatch.setattr(energy.platform, "system", lambda: "Darwin")
     monkeypatch.setitem(sys.modules, "zeus_apple_silicon", None)
     assert "zeus_apple_silicon" in energy.open_meter(torch.device("mps")).reason
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        # As a library that does not load says it: with a folder, and so maybe a person's name.
+        (
+            ImportError("dlopen(/Users/me/meter.so): no", name="zeus_apple_silicon"),
+            "ImportError, zeus_apple_silicon",
+        ),
+        (RuntimeError("Error { code: <-1> }\nat /Users/me"), "Error ? code: ?-1? ?"),
+    ],
+)
+def test_why_a_meter_does_not_open_is_told_in_words_that_a_record_may_hold(
+    mac, monkeypatch, error, reason
+):
+    def fail():
+        raise error
+
+    monkeypatch.setattr(sys.modules["zeus_apple_silicon"], "AppleEnergyMonitor", fail)
+    found = energy.open_meter(torch.device("mps"))
+    assert found == NoMeter(f"the energy meter did not open: {reason}")

@@ -4,6 +4,7 @@ import getpass
 import json
 import platform
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pydantic
@@ -15,13 +16,21 @@ from macgpu import compare
 from macgpu.cli import app
 from macgpu.device import Hardware
 from macgpu.machine import Power
-from macgpu.measure import records, timing
+from macgpu.measure import problems, records, timing
 from macgpu.measure.ceilings import Cell
 from macgpu.measure.energy import Energy
 from macgpu.measure.flops import Floor, Work
 from macgpu.measure.loading import Loading, Pass, ThreeWay
 from macgpu.measure.parity import same_curve
-from macgpu.measure.records import RESULTS, Label, Record, RecordError, Result
+from macgpu.measure.records import (
+    RESULTS,
+    Comparison,
+    Footprint,
+    Label,
+    Record,
+    RecordError,
+    Result,
+)
 from macgpu.measure.steps import Options
 from tests.machines import LINUX, MAC
 
@@ -101,6 +110,15 @@ def changed(field, value):
     return json.dumps(content)
 
 
+def twice(part):
+    pair = Comparison(LABEL, replace(LABEL, code="timm"), timing.ratio_of_pairs([1.5] * 30))
+    point = Footprint("resnet50", 32, None, False, 2**30, failure="out of memory")
+    whole = replace(RECORD, comparisons=(pair,), footprints=(point,))
+    content = json.loads(records._SCHEMA.dump_json(whole))
+    content[part] *= 2
+    return json.dumps(content)
+
+
 def without(field):
     content = json.loads(records._SCHEMA.dump_json(RECORD))
     del content[field]
@@ -115,11 +133,58 @@ def without(field):
         ("[]", "version", "is missing"),
         ('{"name": "something else"}', "version", "is missing"),
         (changed("version", 2), "version", "newer than 1"),
-        (changed("version", "1"), "version", "should be 1"),
+        *(
+            (changed("version", version), "version", "should be 1, a whole number")
+            for version in ("1", True, 1.0, None)
+        ),
+        (changed("version", 0), "version", "should be 1"),
+        ("\ufeff" + changed("profile", "quick"), "not whole JSON", "BOM"),
+        (changed("device.name", "\ud800"), "invalid json", "hex escape"),
         (without("provenance"), "provenance", "required"),
         (without("machine"), "machine", "required"),
         (changed("provenance", "a friend"), "provenance", "should be"),
         (changed("finished", "yesterday"), "finished", "pattern"),
+        *(
+            (changed("finished", f"{moment}+00:00"), "finished", reason)
+            for moment, reason in (
+                ("2026-99-99T12:00:00", "no date"),
+                ("2026-11-31T12:00:00", "no date"),
+                ("2026-11-30T24:30:00", "no date"),
+                ("2999-11-30T12:00:00", "in the future"),
+            )
+        ),
+        *(
+            (changed(field, f"Apple{odd}M2"), field, f"holds {ascii(odd)}")
+            for odd in "<>|`[]{}$*&\\\x00\x1b\n\u202e\u2028"
+            for field in ("device.name", "software.torch")
+        ),
+        *(
+            (changed(field, "an\x1b[31m <b>odd</b> text"), field, "holds '\\x1b'")
+            for field in (
+                *("machine.chip", "machine.os_version", "machine.python", "power.source"),
+                *("suites.0", "ceilings.0.dtype", "results.0.label.step"),
+                *("results.0.label.options.compiled", "results.0.parity.reference"),
+                *("results.0.work.source", "results.0.energy.reason", "loading.0.options.compiled"),
+            )
+        ),
+        (changed("device.\x1b[31m", "x"), "device.\\x1b[31m", "unexpected"),
+        (
+            changed("scaling", {"backend": "gloo", "ranks": 2, "versions": {"<b>": "1"}}),
+            "scaling.versions",
+            "holds '<'",
+        ),
+        (changed("device.type", "cpu"), "device.name", "not the machine's processor, Apple M2 Pro"),
+        (changed("device.type", "cuda"), "device.type", "no Mac has"),
+        # A product of matrices in 11 ms that is 1e18 operations a second, and a copy.
+        (changed("ceilings.0.flops", 11 * 10**15), "ceilings.0.flops", "1e+18 a second is more"),
+        (changed("ceilings.0.bytes", 11 * 10**15), "ceilings.0.bytes", "1e+18 a second is more"),
+        (changed("results.0.work.flops", 11 * 10**15), "results.0.flops", "1e+18 a second is more"),
+        (changed("results.0.work.flops", 10**400), "results.0.work.flops", "too large"),
+        (changed("machine.memory_bytes", 10**400), "machine.memory_bytes", "too large"),
+        *(
+            (twice(part), f"{part}.1", "is there twice")
+            for part in ("ceilings", "results", "loading", "comparisons", "footprints")
+        ),
         (changed("results.0.label.model", "what I ran last"), "results.0.label.model", "pattern"),
         (changed("results.0.label.batch_size", 0), "results.0.label.batch_size", "equal to 1"),
         (changed("results.0.timing.median_s", "11 ms"), "results.0.timing.median_s", "number"),
@@ -207,7 +272,38 @@ def test_a_record_is_refused_with_file_field_and_reason(tmp_path, content, field
     message = str(raised.value)
     assert message.startswith(f"a-record.json: {field}")
     assert reason in message
-    assert "\n" not in message
+    assert message.isprintable()
+
+
+@pytest.mark.parametrize(
+    "chip",
+    [
+        "12th Gen Intel(R) Core(TM) i7-12700K",
+        "Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz",
+        "Intel® Core™2 Duo CPU     E8400  @ 3.00GHz",
+        "AMD A10-7850K Radeon R7, 12 Compute Cores 4C+8G",
+        "AMD Ryzen AI 9 HX 370 w/ Radeon 890M",
+        "QEMU Virtual CPU version 2.5+",
+        "海光 Hygon C86 7185",
+        "Apple M1 (Virtual)",
+    ],
+)
+def test_the_names_that_real_processors_have_are_taken(tmp_path, chip):
+    machine = replace(LINUX, chip=chip)
+    record = replace(RECORD, device=Hardware("cpu", chip, 8, 2**33), machine=machine)
+    assert records.read(records.write(record, tmp_path)) == record
+
+
+def test_a_date_is_not_judged_by_a_clock_that_stands_before_the_first_record(tmp_path, monkeypatch):
+    path = records.write(RECORD, tmp_path)
+
+    class Behind(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime(2001, 1, 1, tzinfo=tz)
+
+    monkeypatch.setattr(problems, "datetime", Behind)
+    assert records.read(path) == RECORD
 
 
 def test_a_record_from_before_loaders_were_measured_is_read(tmp_path):
@@ -243,6 +339,55 @@ def test_check_says_which_record_is_refused_and_fails(tmp_path):
     assert bad.exit_code == 1
     assert "broken.json: version: 2 is newer" in bad.output
     assert "2 records, 1 refused" in bad.output
+
+
+def spoilt(folder):
+    """A good record among files that are none; the name of each with the words of its refusal."""
+    good = records.write(RECORD, folder)
+    (folder / "zz-copy.json").write_bytes(good.read_bytes())
+    (folder / "empty.json").touch()
+    (folder / "folder.json").mkdir()
+    (folder / "cut.json").write_bytes(good.read_bytes()[:300])
+    (folder / "newer.json").write_text(changed("version", 2))
+    (folder / "a\x1b[31m|name.json").write_text(changed("profile", "full"))
+    # What a file manager or an archive of macOS leaves beside a file.
+    (folder / "._hidden.json").write_bytes(b"\x00\x05")
+    return good, {
+        "a\\x1b[31m|name.json": "the file's name holds '\\x1b'",
+        "cut.json": "not whole JSON",
+        "empty.json": "not whole JSON",
+        "folder.json": "cannot be read: Is a directory",
+        "newer.json": "version: 2 is newer",
+        "zz-copy.json": f"is the same record as {good.name}",
+    }
+
+
+def test_check_names_every_record_that_is_refused(tmp_path):
+    _, refused = spoilt(tmp_path)
+    done = run("results", "check", "--in", str(tmp_path))
+    assert done.exit_code == 1
+    *lines, last = done.output.splitlines()
+    assert last == "7 records, 6 refused"
+    for line, (name, reason) in zip(lines, refused.items(), strict=True):
+        assert line.startswith(f"{name}: {reason}"), line
+
+
+def test_damaged_records_are_named_and_the_good_ones_are_used(tmp_path, capsys):
+    good, refused = spoilt(tmp_path)
+    records._say_once.cache_clear()
+    assert list(records.read_all(tmp_path)) == [RECORD]
+    said = capsys.readouterr().err.splitlines()
+    for line, (name, reason) in zip(said, refused.items(), strict=True):
+        assert line.startswith(f"macgpu: a record is left out: {name}: {reason}"), line
+    assert list(records.read_all(tmp_path)) == [RECORD]
+    assert capsys.readouterr().err == "", "it was said"
+
+    records._say_once.cache_clear()
+    listed = run("results", "list", "--in", str(tmp_path))
+    assert listed.exit_code == 0
+    assert listed.stdout.startswith(f"{good.name}: Apple M2 Pro GPU")
+    assert listed.stdout.count("\n") == 1
+    assert listed.stderr.splitlines() == said
 
 
 def test_list_and_compare_speak_of_the_cases(tmp_path):
@@ -308,21 +453,46 @@ def test_bench_finds_out_first_whether_it_can_write(tmp_path, monkeypatch):
 
 
 def test_a_folder_that_is_not_there_is_no_empty_one(tmp_path):
+    (tmp_path / "a-file").touch()
+    (tmp_path / "empty").mkdir()
     for command in ("check", "list"):
-        done = run("results", command, "--in", str(tmp_path / "typo"))
-        assert done.exit_code == 1
-        assert "no folder" in done.output
+        typo, file = (tmp_path / name for name in ("typo", "a-file"))
+        for folder, line in ((typo, f"no folder {typo}"), (file, f"{file} is no folder")):
+            done = run("results", command, "--in", str(folder))
+            assert (done.exit_code, done.output) == (1, f"macgpu: {line}\n")
+    none = run("results", "check", "--in", str(tmp_path / "empty"))
+    assert (none.exit_code, none.output) == (0, "0 records, 0 refused\n")
+    none = run("results", "list", "--in", str(tmp_path / "empty"))
+    assert (none.exit_code, none.output) == (1, f"macgpu: no record in {tmp_path / 'empty'}\n")
 
 
-def test_a_record_beside_itself_is_the_same_in_every_case(tmp_path):
+def test_two_records_that_cannot_be_compared_are_one_line(tmp_path):
+    path = records.write(RECORD, tmp_path)
+    copy = tmp_path / "copy.json"
+    copy.write_bytes(path.read_bytes())
+    same = "A and B are the same record"
+    for other, reason in (
+        (path, same),
+        (copy, same),
+        (tmp_path / "none.json", "none.json: cannot be read: No such file or directory"),
+        (tmp_path, f"{tmp_path.name}: cannot be read: Is a directory"),
+    ):
+        for pair in ((path, other), (other, path)):
+            done = run("results", "compare", *map(str, pair))
+            assert (done.exit_code, done.output) == (1, f"macgpu: {reason}\n")
+
+
+def test_the_same_times_on_another_day_are_no_difference_in_any_case(tmp_path):
     def timed(seconds):
         return timing.summarise([seconds] * 30, 1, 1.0, [], True)
 
     rung = replace(RESULT, timing=timed(0.3), energy=None)
     own = replace(rung, label=replace(rung.label, step="precision: bfloat16"), timing=timed(0.1))
     joules = replace(rung, timing=timed(0.2), energy=Energy("a meter", "it stood still"))
-    path = records.write(replace(RECORD, results=(rung, own, joules)), tmp_path)
-    lines = run("results", "compare", str(path), str(path)).output.splitlines()[2:]
+    record = replace(RECORD, results=(rung, own, joules))
+    later = replace(record, finished="2026-11-30T13:00:00+00:00")
+    paths = [str(records.write(one, tmp_path)) for one in (record, later)]
+    lines = run("results", "compare", *paths).output.splitlines()[2:]
     assert len(lines) == 3
     assert all("A takes 1.000" in line for line in lines), lines
 

@@ -12,7 +12,7 @@ from macgpu.measure.energy import Energy
 from macgpu.measure.flops import Work
 from macgpu.measure.records import Comparison, Footprint, Label, Result
 from macgpu.measure.steps import Options
-from macgpu.measure.timing import ratio_of_pairs, summarise
+from macgpu.measure.timing import Ratio, ratio_of_pairs, summarise
 
 PLAIN, TF32 = Options(), Options(tf32=True)
 
@@ -269,6 +269,24 @@ def test_checkpointing_pays_where_its_larger_batch_is_faster_than_any_without():
 def test_the_cost_of_emptying_the_cache_is_told_where_it_was_measured():
     assert "batch 64 takes 1.50 times as long" in compare.emptying_words(footprint_record())
     assert compare.emptying_words(None) == compare.emptying_words(record()) == ""
+
+
+def test_of_several_runs_with_an_emptied_cache_the_range_is_told(monkeypatch):
+    def run(day, ratio, spread, label=None):
+        kept = footprint_record()
+        (pair,) = kept.comparisons
+        ratio = Ratio((ratio,), ratio, ratio - spread, ratio + spread)
+        pair = replace(pair, a=label or pair.a, ratio=ratio)
+        return replace(kept, finished=f"2026-01-0{day}T00:00:00+00:00", comparisons=(pair,))
+
+    larger = replace(footprint_record().comparisons[0].a, batch_size=128)
+    kept = [run(2, 1.14, 0.02), run(1, 1.22, 0.04), run(3, 1.5, 0.1, larger)]
+    monkeypatch.setattr(records, "read_all", lambda: iter(kept))
+    assert compare.emptying_words(compare.newest_footprints("cpu")) == (
+        "On the card in the record, resnet18 at batch 64 takes 1.14 to 1.22 times as long "
+        "(in 2 runs, intervals from 1.12 to 1.26). "
+        "On the card in the record, resnet18 at batch 128 takes 1.50 times as long (1.40 to 1.60)."
+    )
 
 
 def test_of_each_way_the_largest_batch_that_ran_is_shown_and_the_one_that_did_not():

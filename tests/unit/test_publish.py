@@ -329,6 +329,17 @@ def test_a_device_that_is_not_there_stops_before_anything_runs(small_book):
     assert not small_book.executed("quick").exists()
 
 
+def test_a_record_that_is_refused_is_named_and_the_chapters_run(small_book):
+    (small_book.root / "results").mkdir()
+    (small_book.root / "results" / "broken.json").write_text("[]")
+    done = macgpu(small_book, "run", "--profile", "smoke", "--device", "cpu")
+    assert done.returncode == 0
+    assert done.stderr == (
+        "macgpu: a record is left out: broken.json: version: is missing, so this is no record\n"
+    )
+    assert "01  one: executed" in done.stdout
+
+
 def test_outside_of_a_book_there_is_one_clear_line(tmp_path):
     with pytest.raises(BookError, match="not inside the book"):
         find_book(tmp_path)

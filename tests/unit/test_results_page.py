@@ -1,11 +1,15 @@
 """The results page shows what the records hold, and nothing where they hold nothing."""
 
+import re
 from dataclasses import replace
 
-import pytest
 import torch
+import yaml
+from markdown_it.common.utils import escapeHtml
+from markdown_it.renderer import RendererHTML
+from myst_parser.config.main import MdParserConfig
+from myst_parser.parsers.mdit import create_md_parser
 
-from macgpu.errors import BookError
 from macgpu.measure import records
 from macgpu.measure.energy import Energy
 from macgpu.measure.loading import Loading, Pass, ThreeWay
@@ -13,6 +17,7 @@ from macgpu.measure.records import Comparison, Footprint, Label, Result
 from macgpu.measure.steps import Options
 from macgpu.measure.timing import ratio_of_pairs, summarise
 from macgpu.publish.results import results_tables
+from tests.conftest import ROOT
 
 
 def a_result(**changes):
@@ -45,7 +50,7 @@ def test_a_record_is_listed_with_machine_date_and_provenance(tmp_path):
         "reader",
         "smoke",
         record.software["torch"],
-        f"`{path.name}`",
+        path.name,
     ]
     assert record.machine.describe() in page
 
@@ -82,21 +87,65 @@ def test_a_step_that_left_the_curve_is_explained_where_there_is_one(tmp_path):
 
 def test_what_was_not_measured_says_why_and_is_not_zero(tmp_path):
     failed = a_result(timing=None, failure="out of memory")
-    silent = a_result(timing=None, energy=Energy(None, "no energy meter for cpu | Linux"))
+    silent = a_result(timing=None, energy=Energy(None, "no energy meter for cpu on Linux"))
     write(tmp_path, failed, silent)
     page = results_tables(tmp_path)
     rows = [line for line in page.splitlines() if line.startswith("| resnet50")]
     assert "not timed: out of memory" in rows[0]
-    assert "not measured: no energy meter for cpu / Linux" in rows[1]
+    assert "not measured: no energy meter for cpu on Linux" in rows[1]
     assert " 0" not in rows[0] + rows[1]
     assert all(len(r.strip("|").split("|")) == n for r, n in zip(rows, (5, 6), strict=True))
 
 
-def test_a_record_that_is_refused_stops_the_page(tmp_path):
-    path = write(tmp_path, a_result())
-    path.write_text(path.read_text()[:200])
-    with pytest.raises(BookError, match=path.name):
-        results_tables(tmp_path)
+def test_a_record_that_is_refused_is_named_and_the_others_are_shown(tmp_path, capsys):
+    write(tmp_path, a_result())
+    (tmp_path / "cut_off.json").write_text('{"version": ')
+    (tmp_path / "<b>.json").write_text("{}")
+    page = results_tables(tmp_path)
+    assert "\nLeft out: cut\\_off.json: not whole JSON" in page
+    assert "\nLeft out: \\<b\\>.json: version: is missing, so this is no record." in page
+    assert row(page, "| resnet50, float32")[2] == "320.0"
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert said[1].startswith("macgpu: a record is left out: cut_off.json: not whole JSON")
+    results_tables(tmp_path)
+    assert capsys.readouterr().err == "", "it was said"
+
+
+HOSTILE = "</td> <script>alert(1)</script> | [x](//e.vil) ![x](y) `c` $m$ {{s}} *b*\n# h &amp; \\"
+
+
+def test_whatever_a_record_says_is_text_on_the_page(tmp_path, monkeypatch):
+    # The records refuse such names; a page that is made of others must still not run them.
+    record = records.make(torch.device("cpu"), ("models",), "smoke")
+    path = records.write(record, tmp_path)
+    label = replace(a_result().label, options=replace(Options(), compiled=HOSTILE), step=HOSTILE)
+    timing = replace(a_result().timing, flags=(HOSTILE,))
+    failed = Footprint("resnet50", 4096, None, False, 2**40, failure=HOSTILE)
+    hostile = replace(
+        record,
+        device=replace(record.device, name=HOSTILE),
+        machine=replace(record.machine, chip=HOSTILE, os_version=HOSTILE),
+        software={"torch": HOSTILE},
+        results=(
+            a_result(label=label, timing=timing),
+            a_result(timing=None, failure=HOSTILE),
+            a_result(energy=Energy(HOSTILE, None, 1.0, 1, 1.0, 1.0, 1.0, 1.0)),
+            a_result(energy=Energy(None, HOSTILE)),
+        ),
+        comparisons=(Comparison(label, label, ratio_of_pairs([1.25] * 60)),),
+        footprints=(failed,),
+    )
+    monkeypatch.setattr(records, "read", lambda _: hostile)
+    page = results_tables(tmp_path)
+    extensions = set(yaml.safe_load((ROOT / "_config.yml").read_text())["parse"].popitem()[1])
+    config = MdParserConfig(enable_extensions=extensions)
+    html = create_md_parser(config, RendererHTML).render(page)
+    tags = set(re.findall(r"</?(\w+)", html))
+    assert tags == {"h2", "p", "table", "thead", "tbody", "tr", "th", "td"}
+    text = " ".join(HOSTILE.splitlines())
+    assert html.count(escapeHtml(text)) == page.count("alert") >= 12
+    assert path.name in html
 
 
 def test_a_loader_is_shown_with_its_rate_and_what_waits_for_it(tmp_path):
@@ -115,6 +164,13 @@ def test_a_loader_is_shown_with_its_rate_and_what_waits_for_it(tmp_path):
         "| jpeg, resnet18, batch 20 | 4 | not timed: out of memory | – | – | – |",
         "| resident, resnet18, batch 20 | – | 8,000 | 102.5 ms | 100 ms | 0.0\u00a0% |",
     ]
+    # The share is of each pass, so it need not be that of the two times beside it.
+    assert page.count("the median of the passes' shares is shown") == 1
+
+
+def test_waiting_is_explained_only_where_it_is_shown(tmp_path):
+    write(tmp_path, a_result())
+    assert "Waiting" not in results_tables(tmp_path)
 
 
 def test_a_footprint_is_shown_beside_its_prediction(tmp_path):

@@ -136,9 +136,27 @@ def test_the_speed_up_is_the_ratio_of_the_peaks_and_of_what_each_side_makes_of_i
     cuda = replace(record("cuda", faster), ceilings=peak(600 * 128 * 16))
     (pair,) = speedup.pairs([cpu, cuda])
     (found,) = pair.speedups()
-    assert pair.shares_of_peak(found) == pytest.approx((0.5, 0.25))
+    assert found.shares_of_peak == pytest.approx((0.5, 0.25))
     (unknown,) = speedup.pairs([cpu, replace(cuda, ceilings=())])
-    assert unknown.shares_of_peak(found) is None
+    assert unknown.speedups()[0].shares_of_peak is None
+
+
+def test_a_peak_is_that_of_the_run_that_timed_the_step():
+    step, other = result("mlp", 128, 1.0), result("cnn", 64, 1.0)
+    days = [f"2026-11-0{day}T10:00:00+00:00" for day in (1, 2, 3)]
+    # The machine was faster in another run, and its newest run measured no peak.
+    fast = replace(record("cpu", finished=days[0]), ceilings=peak(9000))
+    timed = replace(record("cpu", step, finished=days[1]), ceilings=peak(1000))
+    without = record("cpu", other, finished=days[2])
+    cuda = replace(record("cuda", step, other), ceilings=peak(8000))
+    (pair,) = speedup.pairs([fast, timed, without, cuda])
+    found = {one.label.model: one for one in pair.speedups()}
+    assert found["mlp"].peaks == (1000, 8000)
+    assert found["cnn"].peaks is found["cnn"].shares_of_peak is None
+    assert "is 8 times that of the CPU" in speedup.order_words(pair)
+    also = replace(without, ceilings=peak(4000))
+    (pair,) = speedup.pairs([fast, timed, also, cuda])
+    assert "is 2 to 8 times that of the CPU" in speedup.order_words(pair)
 
 
 def test_the_article_s_rows_name_the_book_s_cases_and_its_ratios_are_recomputed():
