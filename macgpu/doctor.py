@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
-from macgpu import variables
+from macgpu import troubleshooting, variables
 from macgpu.machine import (
     MINIMUM_MACOS,
     Machine,
@@ -73,7 +73,14 @@ class Check:
     level: str
     topic: str
     found: str
+    anchor: str = ""
+    """The entry of the troubleshooting page, where something is to be done."""
     remedy: str = ""
+
+    @property
+    def book(self) -> str:
+        """Where the book explains it."""
+        return troubleshooting.link(self.anchor) if self.anchor else ""
 
 
 def collect() -> Facts:
@@ -117,13 +124,15 @@ def can_train(checks: list[Check]) -> bool:
 
 
 def as_text(checks: list[Check]) -> str:
-    """The report for people: a line a check, the remedy below it."""
+    """The report for people: a line a check, below it the remedy and where the book explains it."""
     width = max(len(check.topic) for check in checks)
     lines = []
     for check in checks:
         lines.append(f"{check.level:<4}  {check.topic:<{width}}  {check.found}")
         if check.remedy:
             lines.append(f"{'':<4}  {'':<{width}}  → {check.remedy}")
+        if check.book:
+            lines.append(f"{'':<4}  {'':<{width}}  book: {check.book}")
     return "\n".join(lines)
 
 
@@ -132,7 +141,7 @@ def as_json(facts: Facts, checks: list[Check]) -> str:
     report = {
         "machine": asdict(facts.machine),
         "torch": asdict(facts.torch) if facts.torch else None,
-        "checks": [asdict(check) for check in checks],
+        "checks": [asdict(check) | {"book": check.book} for check in checks],
         "can_train": can_train(checks),
     }
     return json.dumps(report, indent=2, ensure_ascii=False)
@@ -147,6 +156,7 @@ def _platform(machine: Machine) -> Check:
             WARN,
             "machine",
             f"{described}: this is no Mac",
+            "no-mac",
             "what can be checked here is checked below; MPS itself only a Mac can show",
         )
     if not machine.apple_silicon and not machine.translated:
@@ -154,6 +164,7 @@ def _platform(machine: Machine) -> Check:
             FAIL,
             "machine",
             f"{described}: an Intel Mac",
+            "intel-mac",
             "current torch has no build for it (2.2.2 was the last); the book needs Apple silicon",
         )
     if version_tuple(machine.os_version) < MINIMUM_MACOS:
@@ -161,6 +172,7 @@ def _platform(machine: Machine) -> Check:
             FAIL,
             "machine",
             f"{described}: too old for current torch",
+            "old-macos",
             "update to macOS 14.0 or newer",
         )
     if machine.virtual:
@@ -168,6 +180,7 @@ def _platform(machine: Machine) -> Check:
             WARN,
             "machine",
             f"{described}, virtual",
+            "virtual-mac",
             "a virtual Mac often has no usable GPU; believe the line of the probe",
         )
     return Check(OK, "machine", described)
@@ -180,10 +193,12 @@ def _python(machine: Machine) -> Check:
             FAIL,
             "python",
             f"{found}, translated by Rosetta",
+            "rosetta",
             "install a native arm64 Python and make the environment anew",
         )
     if version_tuple(machine.python) < OLDEST_PYTHON:
-        return Check(FAIL, "python", found, "current torch needs Python 3.10 or newer")
+        needed = "current torch needs Python 3.10 or newer"
+        return Check(FAIL, "python", found, "old-python", needed)
     return Check(OK, "python", found + (", native" if machine.is_mac else ""))
 
 
@@ -195,6 +210,7 @@ def _torch(facts: Facts) -> list[Check]:
                 FAIL,
                 "torch",
                 f"cannot be imported: {facts.torch_error}",
+                "no-torch",
                 "pip install torch torchvision",
             )
         ]
@@ -208,6 +224,7 @@ def _torch(facts: Facts) -> list[Check]:
                 WARN,
                 "torch",
                 found,
+                "old-torch",
                 "mixed precision on MPS needs 2.8 or newer: pip install --upgrade torch",
             )
         ]
@@ -220,17 +237,16 @@ def _torch(facts: Facts) -> list[Check]:
             state = "built" if torch.mps_built else "not built"
             state += ", available" if torch.mps_available else ", not available"
             why = explain_missing_mps(facts.machine, torch.mps_built, torch.mps_problem)
-            checks.append(Check(FAIL, "mps", state, why))
+            anchor = "mps-computes-wrongly" if torch.mps_problem else "mps-unavailable"
+            checks.append(Check(FAIL, "mps", state, anchor, why))
     elif torch.cuda_name and torch.cuda_problem is None:
         checks.append(Check(OK, "cuda", f"{torch.cuda_name}, computes as the CPU does"))
     elif torch.cuda_name:
-        checks.append(
-            Check(FAIL, "cuda", f"{torch.cuda_name}: {torch.cuda_problem}", "run nvidia-smi")
-        )
+        found = f"{torch.cuda_name}: {torch.cuda_problem}"
+        checks.append(Check(FAIL, "cuda", found, "cuda-broken", "run nvidia-smi"))
     else:
-        checks.append(
-            Check(WARN, "gpu", "none that torch can use", "the book runs on the CPU, more slowly")
-        )
+        remedy = "the book runs on the CPU, more slowly"
+        checks.append(Check(WARN, "gpu", "none that torch can use", "no-mac", remedy))
     return checks
 
 
@@ -240,20 +256,21 @@ def _variables(facts: Facts) -> list[Check]:
     if problem:
         # Only the MPS backend reads them.
         level = FAIL if facts.machine.is_mac else WARN
-        checks.append(Check(level, "variables", problem, "correct it before `import torch`"))
+        remedy = "correct it before `import torch`"
+        checks.append(Check(level, "variables", problem, "bad-watermark", remedy))
     for name, value in facts.environment.items():
         if problem and name in (variables.HIGH, variables.LOW):
             continue
         if name in variables.INVENTED:
-            checks.append(
-                Check(WARN, "variables", f"{name} is set, but torch never reads it", "unset it")
-            )
+            found = f"{name} is set, but torch never reads it"
+            checks.append(Check(WARN, "variables", found, "invented-variable", "unset it"))
         elif name in facts.late:
             checks.append(
                 Check(
                     WARN,
                     "variables",
                     f"{name}={value} was set after this process began, and may be too late",
+                    "late-variable",
                     "set it before `import torch`: restart the kernel, or set it in the shell",
                 )
             )
@@ -267,7 +284,8 @@ def _variables(facts: Facts) -> list[Check]:
 def _start_method(facts: Facts) -> Check:
     found = f"worker processes start by {facts.start_method}"
     if facts.machine.is_mac and facts.start_method == "fork":
-        return Check(WARN, "workers", found, "fork is unsafe with Metal; use spawn, the default")
+        remedy = "fork is unsafe with Metal; use spawn, the default"
+        return Check(WARN, "workers", found, "fork", remedy)
     return Check(OK, "workers", found)
 
 
@@ -275,15 +293,17 @@ def _disk(facts: Facts) -> Check:
     free = facts.free_bytes / 1e9
     found = f"{free:.0f} GB free"
     if free < 1:
-        return Check(FAIL, "disk", found, "free at least 1 GB: checkpoints could not be written")
+        remedy = "free at least 1 GB: checkpoints could not be written"
+        return Check(FAIL, "disk", found, "disk-full", remedy)
     if free < 10:
-        return Check(WARN, "disk", found, "an environment with torch takes 1 to 7 GB")
+        remedy = "an environment with torch takes 1 to 7 GB"
+        return Check(WARN, "disk", found, "disk-full", remedy)
     return Check(OK, "disk", found)
 
 
 def _data(facts: Facts) -> Check:
     if facts.data_problem:
-        return Check(FAIL, "data", facts.data_problem)
+        return Check(FAIL, "data", facts.data_problem, "damaged-data")
     return Check(OK, "data", "the shipped pictures are in place and undamaged")
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from macgpu.troubleshooting import link
+
 FAILS, HURTS, NOTE = "fails", "hurts", "note"
 """Stops the script on a Mac; slows it or silently changes what it does; good to know."""
 
@@ -27,6 +29,7 @@ class Finding:
     Attributes:
         kind: a key of :data:`KINDS`.
         severity: ``"fails"``, ``"hurts"`` or ``"note"``.
+        book: where the book explains it, ``troubleshooting.html#…``.
         file: the script, a module beside it or a notebook; ``None`` where no line is to blame.
         line: counted from 1; in a notebook within the cell.
         cell: of a notebook, counted from 1 over its code cells; ``None`` in a script.
@@ -37,6 +40,7 @@ class Finding:
     severity: str
     message: str
     remedy: str
+    book: str
     file: str | None = None
     line: int | None = None
     cell: int | None = None
@@ -180,7 +184,7 @@ KINDS: dict[str, Kind] = {
     "invented-variable": Kind(
         HURTS,
         "{detail} does not exist: torch never reads it",
-        "Remove it. The page on variables lists the real ones.",
+        "Remove it. The chapter on debugging lists the real ones.",
     ),
     "bad-watermark": Kind(
         FAILS,
@@ -218,4 +222,4 @@ def finding(
     """A finding with the severity, sentence and remedy of its kind."""
     entry = KINDS[kind]
     message = entry.message.format(detail=detail)
-    return Finding(kind, entry.severity, message, entry.remedy, file, line, cell, count)
+    return Finding(kind, entry.severity, message, entry.remedy, link(kind), file, line, cell, count)

@@ -67,6 +67,7 @@ class Report:
             for one in same:
                 _print_item(console, "", _line(one))
             _print_item(console, "[green]→[/] ", same[0].remedy)
+            _print_item(console, "", f"book: {same[0].book}")
         console.print("\n" + self._verdict(), highlight=False)
 
     def _verdict(self) -> str:

@@ -26,6 +26,8 @@ from macgpu.publish.execute import Run, executed_run, is_current, without_colour
 from macgpu.publish.operators_page import operators_page
 from macgpu.publish.results import results_tables
 from macgpu.publish.status import Row, status_page
+from macgpu.publish.troubleshooting_page import troubleshooting_page
+from macgpu.troubleshooting import entries
 
 STAMP = ".built-from"
 
@@ -89,6 +91,8 @@ def stage(book: Book, profile: str) -> Path:
     page = operators_page(version("torch").partition("+")[0])
     (source / "book" / "operators.md").write_text(page, encoding="utf-8")
     (source / "book" / "claims.md").write_text(claims_page(claims()), encoding="utf-8")
+    page = troubleshooting_page(entries())
+    (source / "book" / "troubleshooting.md").write_text(page, encoding="utf-8")
     results = source / "book" / "results.md"
     if results.is_file():
         tables = results_tables(book.root / "results")

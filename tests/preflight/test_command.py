@@ -75,11 +75,12 @@ def lines_of(report) -> list[str]:
     return [f"{finding.kind}: {finding.message}" for finding in report.findings]
 
 
-def test_a_script_that_would_fail_exits_with_1_and_names_line_and_remedy():
+def test_a_script_that_would_fail_exits_with_1_and_names_line_remedy_and_entry():
     done = run("--on", "trace", HERE / "corpus" / "mode_in_loss.py")
     assert done.returncode == 1, done.stderr
     assert "mode_in_loss.py:20  aten::mode has no MPS kernel" in done.stdout
     assert "PYTORCH_ENABLE_MPS_FALLBACK=1" in done.stdout
+    assert "book: troubleshooting.html#missing-operator\n" in done.stdout
     assert "would fail on a Mac" in done.stdout
 
 
@@ -94,6 +95,7 @@ def test_json_arguments_steps_and_strict(tmp_path):
     assert finding["kind"] == "sync-in-step"
     assert finding["line"] == len(TRAIN.splitlines()) + 2
     assert finding["count"] == 3
+    assert finding["book"] == "troubleshooting.html#sync-in-step"
 
 
 def test_only_strict_turns_what_hurts_into_a_status(report_of):

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from macgpu import troubleshooting
 from macgpu.operators import operators
 from tests import browser
 
@@ -207,6 +208,13 @@ def test_links_to_a_place_on_a_page_hold(site, pages):
         for link, anchor in re.findall(r'<a[^>]* href="([^"#?:]*)#([^"]+)"', html):
             target = (site / name).parent / link if link else site / name
             assert f'id="{anchor}"' in target.read_text(), f"{name} → {link}#{anchor}"
+
+
+def test_what_doctor_and_preflight_print_leads_to_its_entry(site):
+    for entry in troubleshooting.entries():
+        name, _, anchor = troubleshooting.link(entry.anchor).partition("#")
+        html = (site / "book" / name).read_text()
+        assert html.count(f'id="{anchor}"') == 1, anchor
 
 
 def test_the_printed_page_leads_to_the_landing_page(watched, site):

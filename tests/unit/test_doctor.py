@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from macgpu import doctor, variables
 from macgpu.cli import app
 from macgpu.doctor import FAIL, OK, WARN, Facts, Torch
+from macgpu.troubleshooting import entries
 from tests.machines import LINUX, MAC
 
 GOOD_TORCH = Torch(
@@ -117,6 +118,46 @@ def test_what_stops_training_fails_and_says_what_to_do(facts, topic, words):
     assert levels(facts)[topic] == FAIL
     assert words in text(facts)
     assert not doctor.can_train(doctor.examine(facts))
+
+
+NOT_IN_ORDER = {
+    "no-mac": GOOD_LINUX,
+    "intel-mac": replace(
+        GOOD_MAC, machine=replace(MAC, architecture="x86_64", apple_silicon=False)
+    ),
+    "old-macos": replace(GOOD_MAC, machine=replace(MAC, os_version="13.6")),
+    "virtual-mac": replace(GOOD_MAC, machine=replace(MAC, virtual=True)),
+    "rosetta": replace(GOOD_MAC, machine=replace(MAC, architecture="x86_64", translated=True)),
+    "old-python": replace(GOOD_MAC, machine=replace(MAC, python="3.9.6")),
+    "no-torch": replace(GOOD_MAC, torch=None, torch_error="No module named 'torch'"),
+    "old-torch": replace(GOOD_MAC, torch=replace(GOOD_TORCH, version="2.7.1")),
+    "mps-unavailable": replace(GOOD_MAC, torch=replace(GOOD_TORCH, mps_available=False)),
+    "mps-computes-wrongly": replace(GOOD_MAC, torch=replace(GOOD_TORCH, mps_problem="zeros")),
+    "cuda-broken": replace(
+        GOOD_LINUX, torch=replace(NO_MPS, cuda_name="A card", cuda_problem="no")
+    ),
+    "bad-watermark": replace(GOOD_MAC, environment={variables.HIGH: "0.9"}),
+    "invented-variable": replace(GOOD_MAC, environment={"PYTORCH_MPS_LOG_LEVEL": "DEBUG"}),
+    "late-variable": replace(
+        GOOD_MAC, environment={variables.FALLBACK: "1"}, late=(variables.FALLBACK,)
+    ),
+    "fork": replace(GOOD_MAC, start_method="fork"),
+    "disk-full": replace(GOOD_MAC, free_bytes=10**8),
+    "damaged-data": replace(GOOD_MAC, data_problem="damaged"),
+}
+"""By the entry of the troubleshooting page that explains it."""
+
+
+@pytest.mark.parametrize("anchor", NOT_IN_ORDER)
+def test_what_is_not_in_order_says_where_the_book_explains_it(anchor):
+    facts = NOT_IN_ORDER[anchor]
+    checks = doctor.examine(facts)
+    assert anchor in {check.anchor for check in checks}
+    assert all(bool(check.anchor) == (check.level != OK) for check in checks)
+    assert {check.anchor for check in checks} <= {"", *(entry.anchor for entry in entries())}
+    assert f"  book: troubleshooting.html#{anchor}\n" in doctor.as_text(checks) + "\n"
+    books = {check["book"] for check in json.loads(doctor.as_json(facts, checks))["checks"]}
+    assert f"troubleshooting.html#{anchor}" in books
 
 
 def test_linux_with_cuda_says_that_it_is_no_mac_and_can_train():
