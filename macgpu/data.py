@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import shutil
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,11 +155,21 @@ def fashion_subset() -> tuple[Pictures, Pictures]:
 
 
 def fashion_mnist(folder: Path, download: bool = False) -> tuple[Pictures, Pictures]:
-    """All of Fashion-MNIST, 60,000 and 10,000 pictures, as torchvision keeps it in ``folder``.
+    """All of Fashion-MNIST, 60,000 and 10,000 pictures.
+
+    Args:
+        folder: holds the four files of the set, gzipped, as Debian's package
+            ``dataset-fashion-mnist`` puts them in ``/usr/share/datasets/fashion-mnist``; or is a
+            folder of torchvision's.
+        download: fetch it into ``folder``, as torchvision does, where it is not there.
 
     Raises:
-        DataError: where it is not there and ``download`` is off or did not succeed.
+        DataError: where it is not there and ``download`` is off or did not succeed, or where a
+            file is damaged.
     """
+    folder = Path(folder)
+    if (folder / "train-images-idx3-ubyte.gz").exists():
+        return tuple(_idx_pictures(folder, part) for part in ("train", "t10k"))
     from torchvision.datasets import FashionMNIST
 
     train, test = _torchvision(FashionMNIST, folder, download)
@@ -243,9 +254,30 @@ def _checked(path: Path) -> bytes:
     return content
 
 
+def _idx_pictures(folder: Path, part: str) -> Pictures:
+    """One part of a set that is not shipped, so that no hash is known."""
+    arrays = []
+    for kind in ("images-idx3", "labels-idx1"):
+        path = folder / f"{part}-{kind}-ubyte.gz"
+        try:
+            arrays.append(_parse_idx(path.read_bytes()))
+        except FileNotFoundError:
+            raise DataError(f"{path} is missing") from None
+        except (OSError, EOFError, ValueError, IndexError, zlib.error) as error:
+            raise DataError(f"{path} is not a whole file of the set: {error}") from None
+    images, labels = arrays
+    return Pictures(
+        torch.from_numpy(images[:, None].copy()), torch.from_numpy(labels.astype(np.int64))
+    )
+
+
 def _read_idx(path: Path) -> np.ndarray:
+    return _parse_idx(_checked(path))
+
+
+def _parse_idx(zipped: bytes) -> np.ndarray:
     """An IDX file of unsigned bytes, gzipped: two zeros, type 8, the rank, then the shape."""
-    content = gzip.decompress(_checked(path))
+    content = gzip.decompress(zipped)
     rank = content[3]
     shape = np.frombuffer(content, ">i4", rank, offset=4)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * rank).reshape(shape)

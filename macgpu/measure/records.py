@@ -24,6 +24,7 @@ from macgpu.machine import DEVICES, Machine, Power, read_machine, read_power
 from macgpu.measure.ceilings import Cell
 from macgpu.measure.energy import Energy
 from macgpu.measure.flops import Floor, Work
+from macgpu.measure.jobs import Job
 from macgpu.measure.loading import Loading
 from macgpu.measure.parity import Parity
 from macgpu.measure.steps import Options
@@ -158,6 +159,7 @@ class Record:
     footprints: tuple[Footprint, ...] = ()
     scaling: Scaling | None = None
     """Of a model split over several devices of this kind."""
+    jobs: tuple[Job, ...] = ()
 
     @property
     def caption(self) -> str:
@@ -192,6 +194,7 @@ def make(
     loading: tuple[Loading, ...] = (),
     footprints: tuple[Footprint, ...] = (),
     scaling: Scaling | None = None,
+    jobs: tuple[Job, ...] = (),
 ) -> Record:
     """A record of what was measured on this machine, dated now."""
     return Record(
@@ -210,6 +213,7 @@ def make(
         loading=loading,
         footprints=footprints,
         scaling=scaling,
+        jobs=jobs,
     )
 
 
@@ -314,6 +318,10 @@ def _problems(record: Record) -> Iterator[tuple[str, str]]:
     for field, low, median, high in _intervals(record):
         if not low <= median <= high:
             yield field, "is outside of its interval"
+    for number, job in enumerate(record.jobs):
+        for place, run in enumerate(job.runs):
+            if len(run.scores) != len(run.seconds):
+                yield f"jobs.{number}.runs.{place}", "not each epoch has a score and a time"
     for field, measured, failure in _outcomes(record):
         if (measured is None) == (failure is None):
             yield f"{field}.failure", "there must be a measurement or a failure, not both"
@@ -340,6 +348,10 @@ def _intervals(record: Record) -> Iterator[tuple[str, float, float, float]]:
     for number, comparison in enumerate(record.comparisons):
         ratio = comparison.ratio
         yield f"comparisons.{number}.ratio.median", ratio.low, ratio.median, ratio.high
+    for number, job in enumerate(record.jobs):
+        if job.over_plain is not None:
+            ratio = job.over_plain
+            yield f"jobs.{number}.over_plain.median", ratio.low, ratio.median, ratio.high
 
 
 def _medians(record: Record) -> Iterator[tuple[str, Sequence[float], float]]:
@@ -364,6 +376,10 @@ def _medians(record: Record) -> Iterator[tuple[str, Sequence[float], float]]:
     for number, speedup in enumerate(record.scaling.speedups if record.scaling else ()):
         ratio = speedup.ratio
         yield f"scaling.speedups.{number}.ratio.median", ratio.pairs, ratio.median
+    for number, job in enumerate(record.jobs):
+        if job.over_plain is not None:
+            ratio = job.over_plain
+            yield f"jobs.{number}.over_plain.median", ratio.pairs, ratio.median
 
 
 def _scaling_timings(scaling: Scaling | None) -> Iterator[tuple[str, Timing]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from macgpu.errors import BookError
 from macgpu.measure import records
 from macgpu.measure.ceilings import bandwidth, peak_flops
+from macgpu.measure.jobs import Job
 from macgpu.measure.loading import Loading
 from macgpu.measure.records import Comparison, Footprint, Label, Record, RecordError, Result
 from macgpu.parallel.scaling import Speedup
@@ -69,6 +70,9 @@ def _section(record: Record) -> str:
     if record.footprints:
         heading = ("Memory of", "Batch", "Predicted", "Measured", "Reserved", "Samples/s")
         parts.append(_table(heading, map(_footprint_row, record.footprints)))
+    if record.jobs:
+        heading = ("Job", "Seeds", "Score", "An epoch", "Samples/s", "Time over a plain loop's")
+        parts.append(_table(heading, map(_job_row, record.jobs)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -137,6 +141,17 @@ def _footprint_row(point: Footprint) -> str:
         return f"{start} {_cell(point.failure)} | – | – |"
     measured = f"{_gib(point.peak_bytes)} | {_gib(point.reserved_bytes)}"
     return f"{start} {measured} | {point.samples_per_s:,.1f} |"
+
+
+def _job_row(job: Job) -> str:
+    spread = "" if job.spread is None else f" ± {100 * job.spread:.2f}"
+    ratio = job.over_plain
+    beside = f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio else "–"
+    return (
+        f"| {job.name}, {job.data}, {job.variant}; {_cell(job.settings)}; {job.options} "
+        f"| {len(job.runs)} | {job.metric} {100 * job.mean:.2f}{spread} % | {job.epoch_s:.3g} s "
+        f"| {job.samples_per_s:,.0f} | {beside} |"
+    )
 
 
 def _gib(count: int | None) -> str:
