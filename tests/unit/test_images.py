@@ -229,6 +229,12 @@ def test_the_seed_decides_a_run(bright_and_dark):
     assert not torch.equal(weights(0), weights(1))
 
 
+def test_the_last_score_alone_is_that_of_a_run():
+    hard = some(48)
+    done = images.run(TINY, hard, hard, seed=2, report=None)
+    assert images.last_score(TINY, hard, hard, seed=2) == done.scores[-1]
+
+
 def test_a_recipe_without_the_parts_afterwards_is_not_scored_without_them(bright_and_dark):
     recipe = replace(TINY, averaged=None, flip_at_test=False, epochs=1)
     done = images.run(recipe, bright_and_dark, bright_and_dark, classes=2, report=None)
