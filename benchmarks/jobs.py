@@ -136,6 +136,7 @@ def _torchvision(channels: int, width: int) -> nn.Module:
 
 def over_plain(pictures: Pictures, recipe: Recipe, options: Options, profile: str) -> Ratio:
     """The time of the book's pass over that of the plain one's, in turn."""
+    torch.compiler.reset()
     few = pictures.first(SMALL[profile])
     # So many epochs that the schedule does not end while it is timed.
     endless = replace(recipe, epochs=10**6)
@@ -163,6 +164,8 @@ def measure_images(asked: argparse.Namespace, log: Log, end: float) -> None:
                 say(f"== {variant}, seed {seed}: skipped, no time left")
                 return
             say(f"== {variant}, seed {seed} ({end - time.monotonic():.0f} s left)")
+            # The compiler gives up on a function that it has compiled for many models.
+            torch.compiler.reset()
             done = images.run(recipe, training, test, seed, options, report=say).kept(seed)
             before = log.jobs.get(variant)
             runs = (*before.runs, done) if before else (done,)
