@@ -21,11 +21,14 @@ from pathlib import Path
 import torch
 from pydantic import TypeAdapter
 
+from macgpu.errors import BookError
 from macgpu.measure import records
 from macgpu.parallel import measure
+from macgpu.parallel.checks import require
 from macgpu.parallel.launch import torchrun
 from macgpu.parallel.ranks import Ranks, joined
 from macgpu.parallel.scaling import Case, Scaling
+from macgpu.parallel.shape import block_split
 
 BLOCKS = ("mlp", "attention")
 PARTS = ("mlp", "checks", "attention", "fused")
@@ -247,6 +250,23 @@ def take_in(found: Scaling, path: Path, name: str, status: int, timed_out: bool)
     return found
 
 
+def check_input(asked: argparse.Namespace) -> None:
+    """Refuse ranks that cannot share every block.
+
+    Raises:
+        BookError: with the reason, in one line.
+    """
+    if asked.ranks < 2:
+        raise BookError(f"--ranks {asked.ranks}: a block is split over at least 2")
+    cards = torch.cuda.device_count()
+    if asked.device == "cuda" and asked.ranks > cards:
+        raise BookError(f"--ranks {asked.ranks}: there are {cards} NVIDIA cards here")
+    size = SIZES[asked.profile]
+    for width, tokens in (size.exact, *((width, size.tokens) for width in size.widths)):
+        sides = block_split(width, tokens)
+        require(asked.device, asked.ranks, asked.ranks, sides, of="a measured block")
+
+
 def say(line: str) -> None:
     print(line, flush=True)
 
@@ -269,7 +289,12 @@ def main() -> None:
     if asked.device == "cuda" and torch.cuda.device_count() < 2:
         say("fewer than two NVIDIA cards here (--device cpu --profile smoke --ranks 2 tries it)")
         return
-    asked.ranks = asked.ranks or (torch.cuda.device_count() if asked.device == "cuda" else 2)
+    if asked.ranks is None:
+        asked.ranks = torch.cuda.device_count() if asked.device == "cuda" else 2
+    try:
+        check_input(asked)
+    except BookError as error:
+        sys.exit(f"macgpu: {error}")
     sys.exit(start(asked))
 
 

@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pandas as pd
+import torch
 
 from macgpu.measure import records
 from macgpu.measure.ceilings import peak_flops
-from macgpu.measure.footprint import EMPTIED
+from macgpu.measure.footprint import EMPTIED, SIZES
 from macgpu.measure.records import Comparison, Footprint, Record, Result
+from macgpu.measure.steps import ladder
 from macgpu.measure.timing import ratio_of_timings
+from macgpu.models import CASES
+from macgpu.words import gib, percent
 
 
 def newest(wanted: Callable[[Record], bool]) -> Record | None:
@@ -101,6 +105,55 @@ def rates(kept: dict[str, Record]) -> pd.DataFrame:
     )
 
 
+def window_words(measured: Result, ladder_run: Record | None) -> str:
+    """Why the rate of an energy's window is not that of the timing: what is known, and what not.
+
+    ``measured`` has an energy and a timing; ``ladder_run`` is the record of the model's ladder.
+    """
+    energy, label = measured.energy, measured.label
+    blocks = len(energy.trace_s) - 1
+    steps_per_block = energy.samples / label.batch_size / blocks
+    gap_s = energy.window_s / blocks - steps_per_block * measured.timing.median_s
+    words = (
+        f"{label.model}, batch {label.batch_size}, {label.step}: "
+        f"{energy.samples / energy.window_s:,.0f} samples a second within the window of the "
+        f"energy, {measured.samples_per_s:,.0f} timed in the same run before it. In the window the "
+        "meter is read after each block, while the device waits; per block the window takes "
+        f"{1e3 * gap_s:.1f} ms more than its steps do by the timing. Whether the card also ran at "
+        "a lower clock there was not recorded."
+    )
+    for other in timed_steps(ladder_run, label.model):
+        if other.label == label:
+            words += (
+                f" The newest ladder has {other.samples_per_s:,.0f} for the same step: another "
+                f"run, of {_minute(ladder_run)}. Why two runs differ was not looked into."
+            )
+    return words
+
+
+def dash_words(kept: dict[str, Record]) -> str:
+    """Why a table of :func:`rates` has a dash where it has one; empty where it has none."""
+    taken = {model: [result.label.step for result in steps(r, model)] for model, r in kept.items()}
+    columns = dict.fromkeys(step for found in taken.values() for step in found)
+    sentences = []
+    for step in columns:
+        without = [model for model in kept if step not in taken[model]]
+        possible = [
+            model
+            for model in without
+            if step in dict(ladder(CASES[model], torch.device(kept[model].device.type)))
+        ]
+        idle = [model for model in without if model not in possible]
+        if idle:
+            sentences.append(f"{step} changes nothing for {' and '.join(idle)}.")
+        sentences += [
+            f"{model} has no {step}: its row is from the run of {_minute(kept[model])}, which "
+            "holds more of the model's ladder than any newer one, but not this rung."
+            for model in possible
+        ]
+    return " ".join(sentences)
+
+
 def gains(kept: dict[str, Record]) -> pd.DataFrame:
     """How many times faster each step is than the timed one before it.
 
@@ -127,8 +180,9 @@ def gain_table(gained: pd.DataFrame) -> pd.DataFrame:
 def rivals(device_type: str) -> pd.DataFrame:
     """Other people's steps beside the book's most tuned one, of each model from its newest run.
 
-    Columns: model, step (and whose), the other's time over the book's with the bounds of its
-    interval, and what that makes of the other (``"faster"``, ``"slower"`` or no difference shown).
+    Columns: model, step (and whose), the book's step, the other's time over the book's with the
+    bounds of its interval, and what that makes of the other (``"faster"``, ``"slower"`` or no
+    difference shown).
     """
 
     def others(record: Record) -> list[Comparison]:
@@ -142,6 +196,7 @@ def rivals(device_type: str) -> pd.DataFrame:
         {
             "model": model,
             "step": f"{pair.a.code}, {pair.a.step}",
+            "the book's": pair.b.step,
             "ratio": pair.ratio.median,
             "low": pair.ratio.low,
             "high": pair.ratio.high,
@@ -192,6 +247,10 @@ def energy_table(results: list[Result]) -> pd.DataFrame:
     )
 
 
+def _minute(record: Record) -> str:
+    return f"{record.finished[:16].replace('T', ' ')} UTC"
+
+
 def _wide(cells: Iterable[tuple[str, str, str]]) -> pd.DataFrame:
     """A table of (row, column, text), both in their order of appearance; a dash where empty."""
     rows: dict[str, dict[str, str]] = {}
@@ -229,63 +288,131 @@ def footprints(record: Record | None) -> list[Footprint]:
 
 
 def footprint_table(record: Record | None) -> pd.DataFrame:
-    """All footprints of a record, a row each; a failure in its words in place of the rate."""
-    return pd.DataFrame(
-        {
+    """Of each model and way, the largest batch that ran, and the one that did not.
+
+    One that ran nowhere is a row with its failure in place of the rate.
+    """
+    points = record.footprints if record else ()
+    rows: dict[tuple[str, str], dict[str, object]] = {(p.model, p.way): {} for p in points}
+    for point in sorted(points, key=lambda point: point.batch_size):
+        row = rows[point.model, point.way]
+        if point.failure and row:
+            row["beyond"] = f"{point.batch_size}: {point.failure}"
+            continue
+        row |= {
             "model": point.model,
+            "step": point.way,
             "batch": point.batch_size,
-            "step": (point.autocast or "float32") + ", checkpointed" * point.checkpointed,
-            "predicted": f"{point.predicted_bytes / 1e9:.1f} GB",
-            "measured": f"{point.peak_bytes / 1e9:.1f} GB" if point.peak_bytes else "",
-            "reserved": f"{point.reserved_bytes / 1e9:.1f} GB" if point.reserved_bytes else "",
+            "predicted": gib(point.predicted_bytes),
+            "measured": gib(point.peak_bytes),
+            "reserved": gib(point.reserved_bytes),
             "samples/s": point.failure or f"{point.samples_per_s:,.0f}",
+            "beyond": "",
         }
-        for point in (record.footprints if record else ())
-    )
+    return pd.DataFrame(rows.values())
 
 
 def prediction_words(record: Record | None, tolerance: float) -> str:
-    """How many predictions came within ``tolerance`` (a share) of the measured peak."""
-    errors = [abs(point.error) for point in footprints(record)]
+    """How many predictions came within ``tolerance`` (a share) of the measured peak.
+
+    And which models of the suite's largest profile no run has measured yet.
+    """
+    points = footprints(record)
+    errors = [abs(point.error) for point in points]
     if not errors:
         return (
             "There is no record yet that predicts and measures step by step; "
             "the suite memory of macgpu bench makes one."
         )
     within = sum(error <= tolerance for error in errors)
-    return (
+    models = dict.fromkeys(point.model for point in points)
+    twice = {point.model for point in points if point.checkpointed}
+    absent = [model for model in SIZES["full"] if model not in models]
+    once = [model for model in models if model not in twice]
+    words = (
         f"In the record of {record.device.name}, {len(errors)} steps of the book's models were "
-        "predicted and then measured, each after its warm-up "
-        f"({', '.join(dict.fromkeys(point.model for point in footprints(record)))}). "
-        "The prediction was within "
-        f"{100 * tolerance:.0f} % of the measured peak for {within} of them; the largest error "
-        f"was {100 * max(errors):.1f} %."
+        f"predicted and then measured, each after its warm-up ({', '.join(models)}). "
+        f"The prediction was within {percent(tolerance)} of the measured peak for "
+        f"{'all' if within == len(errors) else within} of them; the largest error was "
+        f"{percent(max(errors), 1)}."
     )
+    if absent:
+        words += f" Not measured there yet: {', '.join(absent)}."
+    if once:
+        words += f" With checkpointing, not yet: {', '.join(once)}."
+    return words
+
+
+def _checkpointed_pairs(record: Record | None) -> list[tuple[list[Footprint], list[Footprint]]]:
+    """Of each model and data type that has both, the footprints without checkpointing and with."""
+    found: dict[tuple[str, str | None], tuple[list[Footprint], list[Footprint]]] = {}
+    for point in footprints(record):
+        both = found.setdefault((point.model, point.autocast), ([], []))
+        both[point.checkpointed].append(point)
+    return [both for both in found.values() if all(both)]
+
+
+def checkpointing_table(record: Record | None) -> pd.DataFrame:
+    """What checkpointing takes of memory and rate, at the largest batch that ran both ways.
+
+    Numeric shares ``memory`` and ``rate``, 1 for those without it, and ``best rate``: the same of
+    each way's own best batch.
+    """
+    rows = []
+    for without, again in _checkpointed_pairs(record):
+        sizes = {point.batch_size: point for point in without}
+        shared = [point for point in again if point.batch_size in sizes]
+        if not shared:
+            continue
+        on = max(shared, key=lambda point: point.batch_size)
+        off = sizes[on.batch_size]
+        best_off, best_on = (max(p.samples_per_s for p in side) for side in (without, again))
+        rows.append(
+            {
+                "model": on.model,
+                "type": on.autocast or "float32",
+                "batch": on.batch_size,
+                "without": gib(off.peak_bytes),
+                "with it": gib(on.peak_bytes),
+                "memory": on.peak_bytes / off.peak_bytes,
+                "rate": on.samples_per_s / off.samples_per_s,
+                "best rate": best_on / best_off,
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def checkpointing_words(record: Record | None) -> str:
-    """What checkpointing saved and cost where a step without it took most; empty without one."""
-    pairs: dict[tuple[object, ...], dict[bool, Footprint]] = {}
-    for point in footprints(record):
-        key = point.model, point.batch_size, point.autocast
-        pairs.setdefault(key, {})[point.checkpointed] = point
-    both = [pair for pair in pairs.values() if len(pair) == 2]
-    if not both:
+    """What checkpointing saved and cost, and whether a larger batch paid; empty without pairs."""
+    table = checkpointing_table(record)
+    if table.empty:
         return ""
-    largest = max(both, key=lambda pair: pair[False].peak_bytes)
-    off, on = largest[False], largest[True]
-    return (
-        f" On the card in the record, {off.model} at batch {off.batch_size} in "
-        f"{off.autocast or 'float32'} needs {on.peak_bytes / 1e9:.1f} GB in place of "
-        f"{off.peak_bytes / 1e9:.1f}, and trains at "
-        f"{100 * on.samples_per_s / off.samples_per_s:.0f} % of the rate."
+
+    def span(column: str) -> str:
+        low, high = table[column].min(), table[column].max()
+        several = percent(low) != percent(high)
+        return f"{100 * low:.0f} to {percent(high)}" if several else percent(high)
+
+    words = (
+        f"On the card in the record, a step with checkpointing takes {span('memory')} of the "
+        f"memory, and trains at {span('rate')} of the rate, at the same batch."
+    )
+    gained = table[table["best rate"] > 1]
+    if gained.empty:
+        return words + (
+            " The larger batch that it makes room for does not make up for that there: at the "
+            f"best batch of each, it trains at {span('best rate')} of the rate."
+        )
+    return words + (
+        " With the best batch of each, it is the faster one for "
+        f"{', '.join(gained['model'] + ' in ' + gained['type'])}."
     )
 
 
 def emptying_words(record: Record | None) -> str:
     """What emptying the cache in each step costs; empty without such a comparison."""
     return "".join(
-        f" On the card in the record, {pair.a.model} at batch {pair.a.batch_size} takes "
+        f"On the card in the record, {pair.a.model} at batch {pair.a.batch_size} takes "
         f"{pair.ratio.median:.2f} times as long ({pair.ratio.low:.2f} to {pair.ratio.high:.2f})."
         for pair in (record.comparisons if record else ())
         if pair.a.step == EMPTIED

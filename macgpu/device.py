@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from macgpu.machine import DEVICES, explain_missing_mps, read_machine
+from macgpu.words import counted
 
 
 class DeviceUnavailableError(RuntimeError):
@@ -162,7 +163,7 @@ def describe(device: torch.device) -> str:
         # The software device names itself here, so that nothing computed on it passes for a Mac's.
         return torch.backends.mps.get_name()
     machine = read_machine()
-    return f"{machine.chip}, {machine.cores} cores"
+    return f"{machine.chip}, {counted(machine.cores, 'core')}"
 
 
 @dataclass(frozen=True)

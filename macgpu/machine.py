@@ -14,6 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from macgpu.words import counted
+
 DEVICES = ("mps", "cuda", "cpu")
 """The kinds of device that the book knows, best first."""
 
@@ -58,7 +60,7 @@ class Machine:
         kinds = (
             f"{self.performance_cores} performance and {self.efficiency_cores} efficiency cores"
             if self.performance_cores and self.efficiency_cores
-            else f"{self.cores} cores"
+            else counted(self.cores, "core")
         )
         name = "macOS" if self.is_mac else self.system
         return f"{self.chip}, {kinds}, {self.memory_gib:.0f} GiB memory, {name} {self.os_version}"

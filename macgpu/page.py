@@ -56,6 +56,11 @@ def today() -> str:
     return datetime.now(timezone.utc).date().isoformat()
 
 
+def measured_on(device: torch.device) -> str:
+    """What stands below a figure of this run."""
+    return f"Measured on {device.type}, {devices.describe(device)}, {today()}."
+
+
 def use_style() -> None:
     """Set the look of all figures of a chapter: quiet axes in the colour of the text around."""
     sns.set_theme(
@@ -139,7 +144,6 @@ def figure_html(
         f'xmlns:xlink="http://www.w3.org/1999/xlink" xmlns="http://www.w3.org/2000/svg">{rest}'
     )
     if caption is None and device is not None:
-        where = f"{device.type}, {devices.describe(device)}"
-        caption = f"Measured on {where}, {today()}."
+        caption = measured_on(device)
     below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
     return f'<figure class="book-figure">{svg}{below}</figure>'

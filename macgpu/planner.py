@@ -174,7 +174,7 @@ def plan(
     """Predict the memory of a training step: forward, loss, backward, optimizer, no gradients kept.
 
     Counted is what a step's tensors take on cuda. Not counted, since only the library knows: the
-    workspaces of cuBLAS and cuDNN (see ``measure.memory.cublas_bytes`` for the first), and what
+    workspaces of cuBLAS and cuDNN (see ``measure.memory.library_bytes`` for the first), and what
     the allocator loses to fragmentation. Recurrent layers are counted as the CPU computes them.
 
     Args:

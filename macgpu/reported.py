@@ -95,6 +95,7 @@ class Power:
             "power (W)": f"{self.watts:g}",
             "J/sample": f"{self.joules_per_sample:.3f}",
             "samples/J": f"{1 / self.joules_per_sample:.2f}",
+            "meter": self.meter,
         }
 
 

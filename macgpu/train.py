@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from macgpu.device import seed_everything, synchronize
+from macgpu.words import percent
 
 Batch = tuple[Tensor, Tensor]
 
@@ -34,7 +35,7 @@ class Epoch:
 
     def __str__(self) -> str:
         return (
-            f"epoch {self.number}: loss {self.loss:.3f}, accuracy {self.accuracy:.1%}, "
+            f"epoch {self.number}: loss {self.loss:.3f}, accuracy {percent(self.accuracy, 1)}, "
             f"{self.samples / self.seconds:,.0f} images/s"
         )
 

@@ -13,6 +13,7 @@ from macgpu.measure.fields import Amount
 from macgpu.measure.memory import OUT_OF_MEMORY, ran_out
 from macgpu.measure.steps import set_tf32
 from macgpu.measure.timing import Effort, Step, Timing, time_block, time_step
+from macgpu.words import flop_rate
 
 MIB = 2**20
 
@@ -115,7 +116,7 @@ def describe(cell: Cell) -> str:
     if cell.timing is None:
         return f"{what}: {cell.failure}"
     if cell.flops_per_s:
-        return f"{what}: {cell.flops_per_s / 1e12:.3g} TFLOP/s"
+        return f"{what}: {flop_rate(cell.flops_per_s)}"
     if cell.bytes_per_s:
         return f"{what}: {cell.bytes_per_s / 1e9:.3g} GB/s"
     return f"{cell.kind}: {cell.timing.median_s * 1e6:.3g} µs"

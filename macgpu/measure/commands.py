@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from macgpu.words import counted
+
 if TYPE_CHECKING:
     from macgpu.measure.records import Label, Result
 
@@ -68,9 +70,10 @@ def list_records(folder: Folder = Path("results")) -> None:
         timed = sum(result.timing is not None for result in record.results)
         print(
             f"{path.name}: {record.device.name}, {record.profile}, {record.finished[:10]}, "
-            f"{record.provenance}; {len(record.ceilings)} ceilings, "
-            f"{timed} of {len(record.results)} cases timed, {len(record.loading)} loaders, "
-            f"{len(record.footprints)} footprints"
+            f"{record.provenance}; {counted(len(record.ceilings), 'ceiling')}, "
+            f"{timed} of {counted(len(record.results), 'case')} timed, "
+            f"{counted(len(record.loading), 'loader')}, "
+            f"{counted(len(record.footprints), 'footprint')}"
             + (f"; blocks split over {record.scaling.ranks}" if record.scaling else "")
         )
 
@@ -105,7 +108,7 @@ def check(folder: Folder = Path("results")) -> None:
         except records.RecordError as error:
             refused += 1
             print(error)
-    print(f"{len(paths)} records, {refused} refused")
+    print(f"{counted(len(paths), 'record')}, {refused} refused")
     if refused:
         raise typer.Exit(1)
 

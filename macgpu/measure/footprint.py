@@ -20,6 +20,7 @@ from macgpu.measure.records import Comparison, Footprint, Label
 from macgpu.measure.steps import Options, TrainStep
 from macgpu.measure.timing import EFFORTS, compare_steps, time_block
 from macgpu.models import CASES, Case, checkpointed
+from macgpu.words import gib
 
 WAYS = ((None, False), ("bfloat16", False), (None, True), ("bfloat16", True))
 """The autocast type, and whether the blocks are checkpointed."""
@@ -183,13 +184,12 @@ def _measure(
 
 
 def _shown(footprint: Footprint) -> str:
-    way = f"{footprint.autocast or 'float32'}{', checkpointed' * footprint.checkpointed}"
     shown = (
-        f"{footprint.model}, batch {footprint.batch_size}, {way}: "
-        f"predicted {footprint.predicted_bytes / 1e9:.2f} GB"
+        f"{footprint.model}, batch {footprint.batch_size}, {footprint.way}: "
+        f"predicted {gib(footprint.predicted_bytes, 2)}"
     )
     if footprint.failure:
         return f"{shown}, {footprint.failure}"
     if footprint.peak_bytes:
-        shown += f", measured {footprint.peak_bytes / 1e9:.2f} GB"
+        shown += f", measured {gib(footprint.peak_bytes, 2)}"
     return f"{shown}, {footprint.samples_per_s:,.1f} samples/s"

@@ -31,6 +31,7 @@ from macgpu.measure.memory import OUT_OF_MEMORY, ran_out
 from macgpu.measure.steps import Options, TrainStep
 from macgpu.measure.timing import Clock
 from macgpu.models import CASES
+from macgpu.words import counted, percent
 
 Batch = tuple[Tensor, Tensor]
 Loader = Iterable[Batch]
@@ -79,7 +80,7 @@ class ThreeWay:
         loader, model, both = (1e3 * s for s in (self.loader_s, self.model_s, self.both_s))
         return (
             f"loader {loader:.4g} ms, model {model:.4g} ms, both {both:.4g} ms a step, "
-            f"waiting {max(0.0, self.wait_share):.1%}"
+            f"waiting {percent(max(0.0, self.wait_share), 1)}"
         )
 
 
@@ -239,7 +240,7 @@ class Loading:
         return self.images / (self.timing.loader_s * self.timing.steps) if self.timing else None
 
     def __str__(self) -> str:
-        workers = "" if self.loader == "resident" else f", {self.workers} workers"
+        workers = "" if self.loader == "resident" else f", {counted(self.workers, 'worker')}"
         return f"{self.loader}{workers}, {self.model}, batch {self.batch_size}"
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from macgpu.measure.steps import FIRST, LEARNING_RATE, set_tf32
 from macgpu.models import Case
+from macgpu.words import counted
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ def gate(
         "curve": curve_error(got.losses, expected.losses),
     }
     name = str(reference_dtype).removeprefix("torch.")
-    return _judge(f"the CPU in {name}, batch {batch_size}, {steps} steps", errors, tolerance)
+    reference = f"the CPU in {name}, batch {batch_size}, {counted(steps, 'step')}"
+    return _judge(reference, errors, tolerance)
 
 
 def same_curve(losses: list[float], expected: list[float], reference: str, within: float) -> Parity:

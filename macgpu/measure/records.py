@@ -133,6 +133,11 @@ class Footprint:
     failure: str | None = None
 
     @property
+    def way(self) -> str:
+        """The data type, and whether checkpointed: ``"bfloat16, checkpointed"``."""
+        return (self.autocast or "float32") + ", checkpointed" * self.checkpointed
+
+    @property
     def error(self) -> float | None:
         """The prediction over the measurement, less one."""
         return self.predicted_bytes / self.peak_bytes - 1 if self.peak_bytes else None

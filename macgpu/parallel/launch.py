@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import socket
 import subprocess
@@ -17,14 +18,18 @@ from pathlib import Path
 import psutil
 
 from macgpu.errors import BookError
-from macgpu.parallel.checks import require, require_port
+from macgpu.parallel.arguments import HEADS as HEADS  # the chapter reads it here
+from macgpu.parallel.arguments import parse
+from macgpu.parallel.checks import require_port, require_task
 from macgpu.parallel.network import LOCAL, MULTICAST_OFF, through
 
 PROGRAM = "macgpu.parallel.run"
-WIDTH, HEADS = 32, 8
-"""What the program takes where nothing else is asked for."""
 GRACE_S = 10
 """For torchrun to end its processes when asked to, before they are killed."""
+NAMED_ERROR = re.compile(r"(?:\[rank\d+\]: *)?(\w[\w.]*(?:Error|Exception|Interrupt): \S.*)")
+"""The last line of a traceback, with the mark that torch puts before it."""
+EMPTY_WORDS = re.compile(r"To enable traceback see|error_file: <N/A>")
+"""In what torchrun writes below every failure."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +68,14 @@ def start(
         BookError: where the input is bad (nothing is started then), or the run failed or was too
             slow (all its processes are ended then); the message is the program's own line.
     """
-    sides = {"width": options.get("width", WIDTH), "heads": options.get("heads", HEADS)}
-    require(device, ranks, degree or ranks, sides)
+    result = Path(work) / f"{task}.json"
+    arguments = [task, "--json", str(result), "--device", device]
+    arguments += as_flags({"degree": degree, **options})
+    require_task(parse(arguments), ranks)
     if port is not None:
         require_port(LOCAL, port)
-    result = Path(work) / f"{task}.json"
     result.unlink(missing_ok=True)
-    program = ["-m", PROGRAM, task, "--json", str(result), "--device", device]
-    program += as_flags(options)
+    program = ["-m", PROGRAM, *arguments]
     if report:
         report(f"$ python -m torch.distributed.run --nproc-per-node {ranks} {shlex.join(program)}")
     outcome = torchrun(program, ranks, limit_s, port, report=report)
@@ -96,10 +101,13 @@ def as_flags(options: dict[str, object]) -> list[str]:
 
 
 def reason(outcome: Outcome) -> str:
-    """The program's own line about what went wrong, or the last one of the output."""
-    lines = [line for line in outcome.output.splitlines() if line.strip()]
+    """The program's own line about what went wrong; else the last error that any process names;
+    else the last line that says something."""
+    lines = [line.strip() for line in outcome.output.splitlines()]
     own = [line.partition("macgpu: ")[2] for line in lines if "macgpu: " in line]
-    return (own or lines[-1:] or [f"status {outcome.status}"])[0]
+    errors = [named[1] for line in lines if (named := NAMED_ERROR.match(line))]
+    told = [line for line in lines if any(map(str.isalnum, line)) and not EMPTY_WORDS.search(line)]
+    return (own[:1] or errors[-1:] or told[-1:] or [f"status {outcome.status}"])[0]
 
 
 def torchrun(

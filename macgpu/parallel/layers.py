@@ -68,35 +68,6 @@ class Split:
 WHOLE = Split()
 
 
-class Copy(Function):
-    """The same on every rank; backward, the sum of the ranks' gradients."""
-
-    @staticmethod
-    def forward(ctx, x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-        ctx.group = group
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, gradient: torch.Tensor):
-        total = gradient.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total, group=ctx.group)
-        return total, None
-
-
-class Total(Function):
-    """The sum over the ranks; backward, the same gradient on every rank."""
-
-    @staticmethod
-    def forward(_ctx, x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-        total = x.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total, group=group)
-        return total
-
-    @staticmethod
-    def backward(_ctx, gradient: torch.Tensor):
-        return gradient, None
-
-
 def column_linear(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, split: Split
 ) -> torch.Tensor:

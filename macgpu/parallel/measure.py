@@ -18,6 +18,7 @@ from macgpu.parallel.blocks import MLP, Attention, Block
 from macgpu.parallel.layers import PLAIN, WHOLE, Split, Way
 from macgpu.parallel.ranks import Ranks, SharedClock
 from macgpu.parallel.scaling import Case, Collective, Exactness, Footprint, Setting, Speedup, Step
+from macgpu.parallel.shape import heads_of
 from macgpu.parallel.weights import part
 
 Report = Callable[[str], None]
@@ -25,7 +26,7 @@ Report = Callable[[str], None]
 ENGINE = "DTensor"
 """The way of PyTorch's own engine."""
 UNSPLIT = "whole"
-HEAD_WIDTH, LEAST_HEADS, SEQUENCES = 128, 8, 4
+SEQUENCES = 4
 WITHIN = {"float64": 1e-10, "float32": 1e-4, "bfloat16": 0.02}
 """How far a split step may be from the whole one before it is timed, by data type."""
 
@@ -93,8 +94,7 @@ def make_block(case: Case, split: Split, device: torch.device, bias: bool = Fals
     dtype = getattr(torch, case.dtype)
     if case.block == "mlp":
         return MLP(case.width, bias, split, device=device, dtype=dtype)
-    heads = max(LEAST_HEADS, case.width // HEAD_WIDTH)
-    sequence = case.tokens // SEQUENCES
+    heads, sequence = heads_of(case.width), case.tokens // SEQUENCES
     return Attention(case.width, heads, sequence, bias, split, device=device, dtype=dtype)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -20,30 +19,8 @@ from torch.distributed.tensor.parallel import (
 )
 
 from macgpu.parallel.plan import PlainAttention, PlainMLP
+from macgpu.parallel.shape import Shape
 from macgpu.parallel.weights import draw
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The model's sizes, and those of a batch."""
-
-    vocabulary: int = 64
-    width: int = 32
-    heads: int = 4
-    layers: int = 2
-    sequence: int = 16
-    batch: int = 4
-
-    @property
-    def split(self) -> dict[str, int]:
-        """What is divided among the ranks."""
-        tokens = self.batch * self.sequence
-        return {
-            "width": self.width,
-            "heads": self.heads,
-            "vocabulary": self.vocabulary,
-            "tokens": tokens,
-        }
 
 
 class Layer(nn.Module):

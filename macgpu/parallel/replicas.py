@@ -7,8 +7,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from macgpu.parallel.model import Shape, batch, build, loss_of
+from macgpu.parallel.model import batch, build, loss_of
 from macgpu.parallel.ranks import Ranks
+from macgpu.parallel.shape import Shape
 from macgpu.parallel.traffic import Traffic
 from macgpu.parallel.training import apart, held
 from macgpu.parallel.weights import part

@@ -57,27 +57,24 @@ def ways(record: Record, block: str, degree: int) -> pd.DataFrame:
     """Speed-up of each way (rows) by width (columns) over the fastest whole block of the same part
     of the run, which is timed just before; failures in their words.
 
-    The first row is the time of the fastest whole block.
+    A part times some ways once more, as its own reference: the first timing of a way counts.
     """
-    whole: dict[int, list[float]] = {}
-    before: dict[int, float] = {}
-    cells: dict[str, dict[str, str]] = {"whole": {}}
-    at_whole = False
+    whole: dict[int, float] = {}
+    cells: dict[str, dict[str, str]] = {}
+    after_whole = False
     for step in record.scaling.steps:
-        width = step.case.width
         if step.case.block != block:
             continue
+        width = step.case.width
         if step.case.degree == 1 and step.timing:
             seconds = step.timing.median_s
-            before[width] = min(seconds, before[width]) if at_whole else seconds
-            whole.setdefault(width, []).append(seconds)
+            whole[width] = min(seconds, whole[width]) if after_whole else seconds
         if step.case.degree == degree:
             shown = step.failure
-            if step.timing and width in before:
-                shown = f"{before[width] / step.timing.median_s:.3f}"
-            cells.setdefault(str(step.setting), {})[f"{width:,}"] = shown
-        at_whole = step.case.degree == 1
-    cells["whole"] = {f"{width:,}": f"{min(times) * 1e3:.4g} ms" for width, times in whole.items()}
+            if step.timing and width in whole:
+                shown = f"{whole[width] / step.timing.median_s:.3f}"
+            cells.setdefault(str(step.setting), {}).setdefault(f"{width:,}", shown)
+        after_whole = step.case.degree == 1
     return pd.DataFrame(cells.values(), index=list(cells)).fillna("–")
 
 

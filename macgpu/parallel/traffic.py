@@ -33,9 +33,11 @@ class Traffic(TorchDispatchMode):
         if any(issubclass(kind, DTensor) for kind in types):
             # The engine turns it into operators on each rank's part, which come by again.
             return NotImplemented
-        name = NAMES.get(function._schema.name.partition("::")[2])
+        operator = function._schema.name.partition("::")[2]
+        name = NAMES.get(operator)
         if name:
-            given = arguments[0]
+            # These are given the tensor to write to, and then the one to send.
+            given = arguments[1 if operator.endswith("_base_") else 0]
             tensor = given[0] if isinstance(given, (list, tuple)) else given
             self.calls[name] += 1
             self.bytes[name] += tensor.numel() * tensor.element_size()

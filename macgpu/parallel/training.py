@@ -8,10 +8,13 @@ from pathlib import Path
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import DeviceMesh
 
-from macgpu.parallel.model import Shape, batch, build, loss_of, splitting
+from macgpu.errors import BookError
+from macgpu.parallel.model import batch, build, loss_of, splitting
+from macgpu.parallel.shape import Shape
 
 LEARNING_RATE = 1e-3
 
@@ -39,23 +42,46 @@ class Run:
         return whole(loss.detach())
 
     def save(self, folder: Path) -> None:
-        """Write this rank's part of weights and optimizer state beside the others'."""
-        dcp.save(self._state(), checkpoint_id=folder / f"step-{self.step:06d}")
+        """Write this rank's part of weights and optimizer state beside the others'.
+
+        Raises:
+            BookError: where it cannot be written.
+        """
+        place = folder / f"step-{self.step:06d}"
+        # What is overwritten is not whole until it is written anew. No rank writes before all have
+        # come to dcp.save.
+        (place / ".metadata").unlink(missing_ok=True)
+        try:
+            dcp.save(self._state(), checkpoint_id=place)
+        except CheckpointException as error:
+            raise BookError(f"{place} cannot be written: {_in_short(_cause(error))}") from None
 
     def load(self, folder: Path) -> bool:
-        """Go on from the newest whole checkpoint, of whatever degree; whether there is one."""
+        """Go on from the newest whole checkpoint, of whatever degree; whether there is one.
+
+        Raises:
+            BookError: where it is damaged, or of a model of other sizes.
+        """
         found = checkpoints(folder)
         if not found:
             return False
         state = self._state()
-        dcp.load(state, checkpoint_id=found[-1])
+        try:
+            # First by itself: dcp.load would log two tracebacks of what fails here.
+            dcp.FileSystemReader(found[-1]).read_metadata()
+        except Exception as error:
+            raise BookError(_refusal(found, error)) from None
+        try:
+            dcp.load(state, checkpoint_id=found[-1])
+        except CheckpointException as error:
+            raise BookError(_refusal(found, _cause(error))) from None
         set_state_dict(
             self.model,
             self.optimizer,
             model_state_dict=state["model"],
             optim_state_dict=state["optimizer"],
         )
-        self.step = int(found[-1].name.removeprefix("step-"))
+        self.step = int(_number(found[-1]))
         return True
 
     def _state(self) -> dict:
@@ -65,7 +91,35 @@ class Run:
 
 def checkpoints(folder: Path) -> list[Path]:
     """The whole checkpoints, oldest first: the file with their contents is written last."""
-    return sorted(path.parent for path in Path(folder).glob("step-*/.metadata"))
+    found = [path.parent for path in Path(folder).glob("step-*/.metadata")]
+    # By number: as text, step-1000000 comes before step-999999.
+    return sorted(
+        (path for path in found if _number(path).isdigit()), key=lambda p: int(_number(p))
+    )
+
+
+def _number(checkpoint: Path) -> str:
+    return checkpoint.name.removeprefix("step-")
+
+
+def _cause(error: CheckpointException) -> BaseException:
+    """What failed on the first of the ranks that failed."""
+    return error.failures[min(error.failures)][0]
+
+
+def _in_short(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0].partition(". ")[0].rstrip(".")
+
+
+def _refusal(found: list[Path], error: BaseException) -> str:
+    """Why the newest of these checkpoints is not loaded, and what to do."""
+    then = (
+        f"goes on from {found[-2].name}" if len(found) > 1 else "starts anew: no older one is left"
+    )
+    return (
+        f"{found[-1]} cannot be loaded: {_in_short(error)}. Give the sizes it was saved with, "
+        f"or remove this folder; the run then {then}"
+    )
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:

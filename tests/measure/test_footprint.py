@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from macgpu import planner
 from macgpu.measure import footprint, records
 from macgpu.measure.memory import OUT_OF_MEMORY
 from macgpu.measure.records import Footprint, RecordError
@@ -115,3 +116,42 @@ def test_a_footprint_that_says_nothing_sensible_is_refused(tmp_path, change, wor
 def test_a_record_without_footprints_stays_readable():
     assert RECORD.footprints == ()
     assert all(isinstance(record.footprints, tuple) for record in records.read_all())
+
+
+def test_only_the_models_that_are_asked_for_are_measured(monkeypatch):
+    monkeypatch.setattr(footprint, "SIZES", {"smoke": {"cnn": (2,), "mlp": (2,)}})
+    monkeypatch.setattr(footprint, "WAYS", ((None, False),))
+    points = footprint.measure(CPU, "smoke", lambda _: None, models=("mlp",))
+    assert [point.model for point in points] == ["mlp"]
+
+
+def test_what_there_is_no_time_for_is_said(monkeypatch):
+    monkeypatch.setattr(footprint, "SIZES", {"smoke": {"mlp": (2,)}})
+    lines = []
+    assert list(footprint.measure(CPU, "smoke", lines.append, seconds=-1.0)) == []
+    assert set(lines) == {"mlp: skipped, no time left"}
+
+
+def test_a_rate_is_of_one_step_however_many_are_timed(monkeypatch):
+    # Half a second a step, by whatever clock.
+    monkeypatch.setattr(footprint, "time_block", lambda step, count, device: step() or count / 2)
+    case = CASES["mlp"]
+    (point,) = footprint.sweep(case, case.build(), CPU, (8,), None, False, 5.0)
+    assert point.samples_per_s == 16
+
+
+def test_predicted_is_the_plan_of_a_fused_optimizer_and_what_the_library_takes(monkeypatch):
+    monkeypatch.setattr(footprint, "library_bytes", lambda device: 1000)
+    case = CASES["mlp"]
+    (point,) = sweep(case, (8,))
+    planned = planner.plan(case.build(), case.batch, case.loss, 8, optimizer=planner.fused_adamw)
+    assert point.predicted_bytes == planned.peak_bytes + 1000
+
+
+def test_a_sweep_leaves_the_model_as_it_was():
+    model = CASES["encoder"].build()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    list(footprint.sweep(CASES["encoder"], model, CPU, (1,), None, True, 0.001))
+    after = model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())

@@ -4,6 +4,7 @@ import getpass
 import json
 import platform
 from dataclasses import replace
+from pathlib import Path
 
 import pydantic
 import pytest
@@ -268,7 +269,7 @@ def run(*arguments):
 def test_check_says_which_record_is_refused_and_fails(tmp_path):
     records.write(RECORD, tmp_path)
     good = run("results", "check", "--in", str(tmp_path))
-    assert (good.exit_code, good.output) == (0, "1 records, 0 refused\n")
+    assert (good.exit_code, good.output) == (0, "1 record, 0 refused\n")
     (tmp_path / "broken.json").write_text(changed("version", 2))
     bad = run("results", "check", "--in", str(tmp_path))
     assert bad.exit_code == 1
@@ -283,7 +284,7 @@ def test_list_and_compare_speak_of_the_cases(tmp_path):
     two = records.write(other, tmp_path)
     listed = run("results", "list", "--in", str(tmp_path)).output.splitlines()
     assert len(listed) == 2
-    assert "Apple M2 Pro GPU, quick, 2026-11-30, reader; 1 ceilings, 1 of 1 cases" in listed[1]
+    assert "Apple M2 Pro GPU, quick, 2026-11-30, reader; 1 ceiling, 1 of 1 case timed" in listed[1]
     compared = run("results", "compare", str(two), str(one))
     (line,) = [line for line in compared.output.splitlines() if line.startswith("resnet50")]
     start = "resnet50, batch 256, bfloat16 (bfloat16 autocast): A takes "
@@ -356,3 +357,16 @@ def test_a_record_beside_itself_is_the_same_in_every_case(tmp_path):
     lines = run("results", "compare", str(path), str(path)).output.splitlines()[2:]
     assert len(lines) == 3
     assert all("A takes 1.000" in line for line in lines), lines
+
+
+def test_a_record_whose_writing_was_cut_off_is_no_record(tmp_path, monkeypatch):
+    whole = Path.write_bytes
+
+    def cut_off(path, content):
+        whole(path, content[:100])
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, "write_bytes", cut_off)
+    with pytest.raises(OSError, match="no space left"):
+        records.write(RECORD, tmp_path)
+    assert records.paths(tmp_path) == []

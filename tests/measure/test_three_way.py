@@ -149,3 +149,31 @@ def test_a_loader_that_fails_is_recorded_without_a_time_and_the_others_go_on(mon
     assert found["jpeg"].failure == "failed: RuntimeError"
     assert found["jpeg"].timing is None and found["jpeg"].images_per_s is None
     assert found["resident"].timing is not None
+
+
+def test_a_machine_that_slows_down_steadily_favours_none_of_the_three():
+    clock, actions = Clock(), iter(range(100))
+
+    def spend(*_):
+        clock.sleep(1 + next(actions))
+
+    class Slowing:
+        def __iter__(self):
+            spend()
+            yield torch.zeros(1, 1), torch.zeros(1)
+
+    found = three_way(Slowing(), spend, CPU, passes=2, clock=clock)
+    assert found.loader_s == found.model_s == found.both_s / 2
+
+
+def test_the_first_step_of_each_batch_size_is_in_none_of_the_three():
+    clock, known = Clock(), set()
+
+    def step(inputs, _labels):
+        # As a compiler does: at length for a shape that it has not seen.
+        clock.sleep(1.0 if len(inputs) in known else 1000.0)
+        known.add(len(inputs))
+
+    found = three_way(Loader(clock, 1.0), step, CPU, passes=2, clock=clock)
+    assert max(one.model for one in found.passes) < 1000
+    assert max(one.both for one in found.passes) < 1000

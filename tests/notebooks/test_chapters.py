@@ -4,6 +4,7 @@ import re
 
 import nbformat
 import pytest
+import yaml
 
 from macgpu.publish.book import PROFILES, Chapter
 from macgpu.publish.execute import declared_parameters
@@ -42,6 +43,17 @@ def test_profiles_set_only_what_the_chapter_has(book, chapter):
     declared = declared_parameters(chapter.read())
     for profile in PROFILES:
         assert set(book.parameters(chapter, profile)) <= set(declared)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_profile_names_each_chapter_and_parameter_once(book, profile):
+    # YAML's reader keeps the last of two and says nothing.
+    path = book.root / "profiles" / f"{profile}.yml"
+    tree = yaml.compose(path.read_text(encoding="utf-8"))
+    chapters = tree.value if tree else []
+    for pairs in (chapters, *(parameters.value for _, parameters in chapters)):
+        names = [name.value for name, _ in pairs]
+        assert len(set(names)) == len(names), names
 
 
 @by_name

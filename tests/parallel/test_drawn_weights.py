@@ -1,9 +1,14 @@
 """Each rank draws its own part of one matrix, in pieces."""
 
+import itertools
+
 import pytest
 import torch
 
 from macgpu.parallel import weights
+from macgpu.parallel.blocks import MLP, Attention
+from macgpu.parallel.layers import Split
+from macgpu.parallel.model import Shape, build
 from macgpu.parallel.weights import draw, part
 
 
@@ -48,3 +53,59 @@ def test_no_rank_holds_more_than_its_part_and_a_piece(monkeypatch):
 def test_a_side_that_does_not_divide_is_refused():
     with pytest.raises(ValueError, match="30 does not divide by the degree 4"):
         part(30, 4, 0)
+
+
+def test_every_weight_of_a_model_has_a_stream_of_its_own():
+    _unlike(build(Shape(width=32), dtype=torch.float32).named_parameters())
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_every_weight_of_a_block_has_a_stream_of_its_own(seed):
+    mlp, attention = MLP(64, True, seed=seed), Attention(64, 8, 16, True, seed=seed)
+    for block in (mlp, attention):
+        _unlike(block.named_parameters())
+    pieces = {
+        f"{name}{i}": one
+        for name in ("inner", "inner_bias")
+        for i, one in enumerate(getattr(attention, name).chunk(3))
+    }
+    _unlike(pieces.items())
+    # The same layer further on in a model is another one.
+    further = MLP(64, True, seed=seed + 1)
+    _unlike({"inner": mlp.inner, "further": further.inner}.items())
+
+
+def test_the_ranks_blocks_make_up_the_whole_one():
+    def made(kind, split):
+        return kind(64, True, split) if kind is MLP else kind(64, 8, 16, True, split)
+
+    for kind, pieces in ((MLP, 1), (Attention, 3)):
+        whole = made(kind, Split())
+        parts = [made(kind, Split(None, 4, rank)) for rank in range(4)]
+        for name in ("inner", "inner_bias"):
+            # Query, key and value are split each by itself.
+            by_piece = zip(*(getattr(one, name).chunk(pieces) for one in parts), strict=True)
+            joined = torch.cat([torch.cat(piece) for piece in by_piece])
+            assert torch.equal(joined, getattr(whole, name))
+        assert torch.equal(torch.cat([one.outer for one in parts], 1), whole.outer)
+        assert all(torch.equal(one.outer_bias, whole.outer_bias) for one in parts)
+
+
+def test_weights_of_norms_are_spread_around_one():
+    # Weights of one would hide a norm that is left out, or whose weight another rank's is.
+    drawn = {name: one for name, one in build(Shape(width=256)).named_parameters() if one.ndim == 1}
+    assert len([name for name in drawn if "norm" in name]) == 2 * (2 * 2 + 1)
+    for one in drawn.values():
+        assert float(one.detach().mean()) == pytest.approx(1, abs=0.05)
+        assert float(one.detach().std()) == pytest.approx(0.1, abs=0.03)
+
+
+def _unlike(named) -> None:
+    """No two of the weights begin with the same numbers, up to their mean and deviation."""
+    streams = {}
+    for name, weight in named:
+        start = weight.detach().flatten()[:32]
+        streams[name] = (start - start.mean()) / start.std()
+    assert len(streams) > 1
+    for (name, one), (other, two) in itertools.combinations(streams.items(), 2):
+        assert not torch.allclose(one, two, atol=1e-3), (name, other)

@@ -4,8 +4,12 @@ import json
 
 import nbformat
 import pytest
+import torch.distributed.checkpoint as dcp
 
+from macgpu.errors import BookError
 from macgpu.parallel.launch import start
+from macgpu.parallel.shape import Shape
+from macgpu.parallel.training import Run, checkpoints
 from tests.conftest import ROOT
 
 CHAPTER = ROOT / "notebooks" / "10_tensor_parallelism.ipynb"
@@ -87,6 +91,37 @@ def test_twenty_steps_agree_and_the_checkpoint_loads_at_another_degree(tmp_path)
     assert resumed["from step"] == 10
     assert resumed["weights apart"] < 1e-10
     assert resumed["losses"] == pytest.approx(trained["losses"][10:], abs=1e-10)
+
+    said = []
+    again = start("train", 1, tmp_path, folder=saved, steps=5, resume=True, report=said.append)
+    assert (again["from step"], again["losses"]) == (10, [])
+    assert "nothing left to do: step 10 is done, --steps 5" in said
+
+
+def test_the_newest_checkpoint_is_that_of_the_highest_step(tmp_path):
+    names = ["step-000020", "step-999995", "step-1000000"]
+    for name in (*names, "step-old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ".metadata").touch()
+    assert [path.name for path in checkpoints(tmp_path)] == names
+
+
+def test_a_checkpoint_that_is_cut_off_while_overwritten_does_not_count(tmp_path, monkeypatch):
+    one = Run(Shape(layers=1))
+    one.save(tmp_path)
+    one.step = 1
+    one.save(tmp_path)
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(dcp.FileSystemWriter, "write_data", _no_space)
+        with pytest.raises(BookError, match=r"step-000001 cannot be written: no space left$"):
+            one.save(tmp_path)
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-000000"]
+    one.save(tmp_path)
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-000000", "step-000001"]
+
+
+def _no_space(*_):
+    raise OSError("no space left")
 
 
 def test_data_parallel_steps_agree_and_sharded_ranks_hold_their_part(checked):

@@ -70,6 +70,37 @@ def test_a_run_that_was_cut_off_does_not_hide_the_whole_ladder_before_it(monkeyp
     assert compare.newest_of_each(["resnet50"], "cpu") == {"resnet50": whole}
 
 
+def test_the_rate_of_a_window_is_set_beside_the_timings():
+    # 20 blocks of 5 steps of 10 samples; a step takes 0.1 s, a block in the window 0.55 s.
+    energy = Energy(
+        "a meter", None, 11.0, 1000, 500.0, 10.0, 0.5, 0.4, tuple(0.55 * i for i in range(21))
+    )
+    measured = result(0.1, TF32, "tf32", energy=energy)
+    faster = record(result(0.2), result(0.05, TF32, "tf32"))
+    words = compare.window_words(measured, faster)
+    assert "91 samples a second within the window of the energy, 100 timed" in words
+    assert "takes 50.0 ms more" in words
+    assert "has 200 for the same step: another run, of 2026-01-01 00:00 UTC" in words
+    assert "newest ladder" not in compare.window_words(measured, record(result(0.2)))
+
+
+def test_a_dash_says_whether_the_option_changes_nothing_or_was_not_measured():
+    def run(model, *names):
+        made = [result(0.1, PLAIN, name) for name in names]
+        made = [replace(one, label=replace(one.label, model=model)) for one in made]
+        found = record(*made, finished="2026-01-02T03:04:00+00:00")
+        return replace(found, device=replace(found.device, type="cuda"))
+
+    whole = run("resnet50", "float32", "tf32", "channels_last")
+    assert compare.dash_words({"resnet50": whole}) == ""
+    bert = run("bert-128", "float32")
+    assert compare.dash_words({"resnet50": whole, "bert-128": bert}) == (
+        "bert-128 has no tf32: its row is from the run of 2026-01-02 03:04 UTC, which holds more "
+        "of the model's ladder than any newer one, but not this rung. "
+        "channels_last changes nothing for bert-128."
+    )
+
+
 def test_other_peoples_steps_come_from_the_newest_run_of_their_model(monkeypatch):
     def pair(ratio, step):
         other = replace(result(0.1).label, code="timm", step=step)
@@ -84,6 +115,7 @@ def test_other_peoples_steps_come_from_the_newest_run_of_their_model(monkeypatch
     assert row == {
         "model": "resnet50",
         "step": "timm, CUDA graphs",
+        "the book's": "float32",
         "ratio": 1.25,
         "low": 1.25,
         "high": 1.25,
@@ -199,14 +231,40 @@ def test_footprints_of_several_runs_of_one_device_are_one_set(monkeypatch):
 def test_predictions_are_counted_against_the_tolerance():
     # 100 is predicted of each: off by 20, 25 and 9 %.
     words = compare.prediction_words(footprint_record(), 0.15)
-    assert "3 steps" in words and "for 1 of them" in words and "error was 25.0 %" in words
+    assert "3 steps" in words and "for 1 of them" in words
+    assert "error was 25.0\u00a0%" in words
+    assert "for all of them" in compare.prediction_words(footprint_record(), 0.3)
     assert "no record yet" in compare.prediction_words(None, 0.15)
 
 
-def test_the_trade_of_checkpointing_is_told_of_the_pair_that_has_both():
-    words = compare.checkpointing_words(footprint_record())
-    assert "resnet50 at batch 64 in bfloat16" in words and "75 % of the rate" in words
+def test_models_and_ways_that_were_not_measured_are_named():
+    words = compare.prediction_words(footprint_record(), 0.15)
+    assert "Not measured there yet: vit-b-16, resnet18, bert-128, bert-512." in words
+    assert "With checkpointing" not in words
+    kept = footprint_record()
+    plain = tuple(point for point in kept.footprints if not point.checkpointed)
+    words = compare.prediction_words(replace(kept, footprints=plain), 0.15)
+    assert "With checkpointing, not yet: resnet50." in words
+
+
+def test_the_trade_of_checkpointing_is_told_of_the_batch_that_ran_both_ways():
+    kept = footprint_record()
+    (row,) = compare.checkpointing_table(kept).to_dict("records")
+    assert (row["model"], row["type"], row["batch"]) == ("resnet50", "bfloat16", 64)
+    # At batch 64: 110 of 80 bytes, 75 of 100 samples a second.
+    assert (row["memory"], row["rate"], row["best rate"]) == (1.375, 0.75, 0.75)
+    words = compare.checkpointing_words(kept)
+    assert "trains at 75\u00a0% of the rate" in words and "does not make up" in words
     assert compare.checkpointing_words(None) == ""
+
+
+def test_checkpointing_pays_where_its_larger_batch_is_faster_than_any_without():
+    kept = footprint_record()
+    larger = replace(kept.footprints[2], batch_size=256, samples_per_s=101.0)
+    kept = replace(kept, footprints=(*kept.footprints, larger))
+    (row,) = compare.checkpointing_table(kept).to_dict("records")
+    assert (row["batch"], row["rate"], row["best rate"]) == (64, 0.75, 1.01)
+    assert "the faster one for resnet50 in bfloat16." in compare.checkpointing_words(kept)
 
 
 def test_the_cost_of_emptying_the_cache_is_told_where_it_was_measured():
@@ -214,10 +272,22 @@ def test_the_cost_of_emptying_the_cache_is_told_where_it_was_measured():
     assert compare.emptying_words(None) == compare.emptying_words(record()) == ""
 
 
-def test_a_failed_footprint_is_a_row_with_its_failure():
-    table = compare.footprint_table(footprint_record())
-    assert list(table["samples/s"]) == ["50", "100", "75", "out of memory"]
-    assert len(compare.footprints(footprint_record())) == 3
+def test_of_each_way_the_largest_batch_that_ran_is_shown_and_the_one_that_did_not():
+    kept = footprint_record()
+    too_large = Footprint("resnet50", 128, "bfloat16", True, 2**40, failure="out of memory")
+    kept = replace(kept, footprints=(too_large, *kept.footprints))
+    assert compare.footprint_table(kept).values.tolist() == [
+        [
+            *("resnet50", "bfloat16, checkpointed", 64),
+            *("0.0\u00a0GiB", "0.0\u00a0GiB", "0.0\u00a0GiB", "75", "128: out of memory"),
+        ],
+        [
+            *("resnet50", "bfloat16", 64),
+            *("0.0\u00a0GiB", "0.0\u00a0GiB", "0.0\u00a0GiB", "100", ""),
+        ],
+        ["resnet50", "float32", 512, "931.3\u00a0GiB", "–", "–", "out of memory", ""],
+    ]
+    assert len(compare.footprints(kept)) == 3
 
 
 def test_a_job_has_a_row_for_each_variant_and_for_each_part_after_training():

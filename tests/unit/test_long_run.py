@@ -151,9 +151,10 @@ def test_it_stops_when_the_held_out_loss_has_not_improved_and_keeps_the_best(
     assert accuracy(model, held_out) == log[best]["held_out_accuracy"]
 
 
-def test_a_loss_that_is_no_number_is_no_gain():
+def test_a_loss_that_is_no_number_or_the_same_is_no_gain():
     progress = {"best_loss": 1.0, "best_step": 3, "checks_without_gain": 0}
-    assert long_run._judged(progress, 6, float("nan")) == {"step": 6, "checks_without_gain": 1}
+    for loss in (float("nan"), 1.0):
+        assert long_run._judged(progress, 6, loss) == {"step": 6, "checks_without_gain": 1}
 
 
 def test_the_log_holds_speed_memory_rate_and_scale(go, tmp_path):
@@ -349,3 +350,31 @@ def _sorted(images):
     """The pictures in an order that depends on nothing but what they are."""
     rows = images.flatten(1)
     return rows[sorted(range(len(rows)), key=lambda row: rows[row].tolist())]
+
+
+def test_the_last_check_comes_at_the_last_step_and_ends_the_run_whatever_the_limit(go, tmp_path):
+    assert go("run", replace(SETTINGS, steps=4))[0] == "finished"
+    assert [line["step"] for line in read_log(tmp_path / "run")] == [3, 4]
+    assert go("limited", replace(SETTINGS, steps=3), time_limit_s=0)[0] == "finished"
+
+
+def test_training_goes_on_with_dropout_after_a_check(pictures):
+    parts = long_run.make_parts(SETTINGS, pictures[0], CPU)
+    parts["model"].eval()
+    long_run.advance(parts, 1, CPU)
+    assert parts["model"].training
+
+
+def test_a_check_is_shown_by_the_mean_of_its_losses(go, tmp_path):
+    _, (first, *_) = go("run")
+    line = read_log(tmp_path / "run")[0]
+    assert first.startswith(f"step 3: loss {sum(line['losses']) / 3:.3f}, held out ")
+    assert first.endswith(f", {line['images_per_s']:,.0f} images/s")
+
+
+def test_nothing_is_measured_on_the_software_device(go, tmp_path, monkeypatch):
+    monkeypatch.setattr("macgpu.softmps.is_active", lambda: True)
+    _, lines = go("run")
+    measured = ("seconds", "images_per_s", "process_bytes", "device_bytes")
+    assert all(line[name] is None for line in read_log(tmp_path / "run") for name in measured)
+    assert "images/s" not in "".join(lines)

@@ -356,3 +356,48 @@ def test_the_ledger_finds_a_kept_graph_and_no_leak_in_a_detached_loss():
 
     assert growth(lambda loss: loss) > 1e6
     assert growth(torch.Tensor.detach) == planner.ROUND
+
+
+def test_planning_leaves_torchs_own_functions_as_they_were_even_where_it_fails():
+    before = F.dropout, F.scaled_dot_product_attention
+    case = CASES["mlp"]
+    plan(case.build(), case.batch, case.loss, 2)
+    with pytest.raises(PlanError):
+        plan(case.build(), case.batch, lambda logits, _: logits.sum().item(), 2)
+    assert (F.dropout, F.scaled_dot_product_attention) == before
+
+
+def test_a_peak_at_the_first_event_of_a_phase_belongs_to_it():
+    rises = {kind: np.array([1, 1, 5, 1]) for kind in planner.KINDS}
+    starts = {"forward": 1, "backward": 2, "optimizer step": 3}
+    assert planner.Plan(1, rises, starts).peak_phase == "backward"
+
+
+def test_a_tensor_takes_whole_blocks_of_the_allocator():
+    with Ledger() as ledger:
+        tensors = [torch.ones(1), torch.ones(129)]
+        assert ledger.alive_bytes == 512 + 2 * 512, len(tensors)
+
+
+def test_dropout_within_fused_attention_keeps_nothing():
+    class Attending(nn.Module):
+        def __init__(self, p):
+            super().__init__()
+            self.p, self.layer = p, nn.Linear(32, 32)
+
+        def forward(self, x):
+            heads = self.layer(x).view(len(x), 64, 4, 8).transpose(1, 2)
+            return F.scaled_dot_product_attention(heads, heads, heads, dropout_p=self.p)
+
+    def activations(p, attention):
+        planned = plan(
+            Attending(p),
+            lambda size: (torch.randn(size, 64, 32), None),
+            lambda out, _: out.sum(),
+            2,
+            attention=attention,
+        )
+        return planned.sizes["activations"]
+
+    assert activations(0.1, "fused") == activations(0.0, "fused")
+    assert activations(0.1, "math") > activations(0.0, "math")

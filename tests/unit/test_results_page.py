@@ -58,7 +58,7 @@ def test_a_step_is_shown_as_a_rate(tmp_path):
         "32",
         "320.0",
         "100 ms [100, 100]",
-        "1.00 GiB",
+        "1.00\u00a0GiB",
     ]
 
 
@@ -72,6 +72,13 @@ def test_other_peoples_step_stands_beside_the_books(tmp_path):
         "1.250 [1.250, 1.250]",
         "slower",
     ]
+
+
+def test_a_step_that_left_the_curve_is_explained_where_there_is_one(tmp_path):
+    write(tmp_path, a_result(timing=None, failure="out of memory"))
+    assert "first losses" not in results_tables(tmp_path)
+    write(tmp_path, a_result(timing=None, failure="wrong: curve off by 0.18 (0.05 allowed)"))
+    assert "half-precision types set to 0.10" in results_tables(tmp_path)
 
 
 def test_what_was_not_measured_says_why_and_is_not_zero(tmp_path):
@@ -105,9 +112,9 @@ def test_a_loader_is_shown_with_its_rate_and_what_waits_for_it(tmp_path):
     page = results_tables(tmp_path)
     rows = [line for line in page.splitlines() if ", resnet18, batch 20 |" in line]
     assert rows == [
-        "| jpeg, resnet18, batch 20 | 2 | 400 | 75 ms | 100 ms | 25.0% |",
+        "| jpeg, resnet18, batch 20 | 2 | 400 | 75 ms | 100 ms | 25.0\u00a0% |",
         "| jpeg, resnet18, batch 20 | 4 | not timed: out of memory | – | – | – |",
-        "| resident, resnet18, batch 20 | – | 8,000 | 102.5 ms | 100 ms | 0.0% |",
+        "| resident, resnet18, batch 20 | – | 8,000 | 102.5 ms | 100 ms | 0.0\u00a0% |",
     ]
 
 
@@ -119,12 +126,12 @@ def test_a_footprint_is_shown_beside_its_prediction(tmp_path):
     page = results_tables(tmp_path)
     assert row(page, "| resnet50, bfloat16, checkpointed")[1:] == [
         "32",
-        "1.00 GiB",
-        "2.00 GiB",
-        "3.00 GiB",
+        "1.00\u00a0GiB",
+        "2.00\u00a0GiB",
+        "3.00\u00a0GiB",
         "64.0",
     ]
-    assert row(page, "| resnet50, float32")[1:4] == ["4096", "1024.00 GiB", "out of memory"]
+    assert row(page, "| resnet50, float32")[1:4] == ["4096", "1,024.00\u00a0GiB", "out of memory"]
 
 
 def test_a_job_is_shown_over_its_seeds_with_its_rate(tmp_path):

@@ -8,6 +8,7 @@ import torch
 from macgpu import speedup
 from macgpu.device import Hardware
 from macgpu.measure import records, timing
+from macgpu.measure.ceilings import Cell
 from macgpu.measure.energy import Energy
 from macgpu.measure.flops import Work
 from macgpu.measure.steps import Options
@@ -90,7 +91,54 @@ def test_one_run_need_not_hold_all_the_models():
     (pair,) = speedup.pairs([second, cpu, first])
     ratios = {s.label.model: s.ratio.median for s in pair.speedups()}
     assert ratios == pytest.approx({"mlp": 3, "cnn": 2}, rel=0.03)
-    assert (pair.name, pair.caption) == ("a cuda", second.caption)
+    assert pair.name == "a cuda"
+    # Below a figure stand all the records that it is drawn from, each device's.
+    assert pair.caption == f"{first.caption} {second.caption} {cpu.caption}"
+
+
+def test_a_full_record_counts_before_a_newer_brief_one():
+    full = record("cpu", result("mlp", 128, 5.0), finished="2026-11-01T10:00:00+00:00")
+    full = replace(full, profile="full")
+    brief = record("cpu", result("mlp", 128, 2.0), finished="2026-11-02T10:00:00+00:00")
+    (pair,) = speedup.pairs([brief, record("cuda", result("mlp", 128, 1.0)), full])
+    assert pair.speedups()[0].ratio.median == pytest.approx(5, rel=0.03)
+    assert full.caption in pair.caption and brief.caption not in pair.caption
+
+
+def peak(flops_per_s):
+    timed = timing.summarise([1.0] * 3, 1, 1.0, [], True)
+    return (Cell("matmul", "float32", 1, int(flops_per_s), 0, timed),)
+
+
+def test_a_gain_against_the_order_of_intensity_is_said_with_its_shares():
+    def step(model, intensity, seconds):
+        exact = timing.summarise([seconds] * 3, 1, 1.0, [], True)
+        work = Work(flops=200 * intensity, bytes=200)
+        return replace(result(model, 128, seconds), timing=exact, work=work)
+
+    cpu = record("cpu", step("mlp", 1, 1.0), step("cnn", 2, 8.0), step("encoder", 4, 8.0))
+    cuda = record("cuda", step("mlp", 1, 1.0), step("cnn", 2, 1.0), step("encoder", 4, 2.0))
+    cpu, cuda = replace(cpu, ceilings=peak(1000)), replace(cuda, ceilings=peak(8000))
+    (pair,) = speedup.pairs([cpu, cuda])
+    # The mlp gains least, as its intensity says: there is nothing to explain.
+    assert speedup.order_words(pair) == (
+        "In float32 the best product of the a cuda is 8 times that of the CPU beside it. "
+        "cnn gains 8.0-fold and encoder 4.0-fold, although the intensity of encoder is 2.0 times "
+        "as high: the accelerator's share over the CPU's is 1.00 for cnn and 0.50 for encoder."
+    )
+    assert "cnn, batch 128, float32; encoder" in speedup.held_words(pair)
+    assert speedup.held_words(pair).endswith("Each model is there once, which is no sweep.")
+
+
+def test_the_speed_up_is_the_ratio_of_the_peaks_and_of_what_each_side_makes_of_its_own():
+    step, faster = result("mlp", 128, 1.0), result("mlp", 128, 0.25)
+    cpu = replace(record("cpu", step), ceilings=peak(600 * 128 * 2))
+    cuda = replace(record("cuda", faster), ceilings=peak(600 * 128 * 16))
+    (pair,) = speedup.pairs([cpu, cuda])
+    (found,) = pair.speedups()
+    assert pair.shares_of_peak(found) == pytest.approx((0.5, 0.25))
+    (unknown,) = speedup.pairs([cpu, replace(cuda, ceilings=())])
+    assert unknown.shares_of_peak(found) is None
 
 
 def test_the_article_s_rows_name_the_book_s_cases_and_its_ratios_are_recomputed():

@@ -9,9 +9,11 @@ import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 
 from macgpu.parallel import measure
-from macgpu.parallel.model import Shape, batch, build, splitting
+from macgpu.parallel.arguments import BLOCK_TOKENS
+from macgpu.parallel.model import batch, build, splitting
 from macgpu.parallel.ranks import Ranks
 from macgpu.parallel.replicas import replicas
+from macgpu.parallel.shape import Shape
 from macgpu.parallel.traffic import Traffic
 from macgpu.parallel.training import whole
 
@@ -26,7 +28,7 @@ def run(ranks: Ranks, asked: argparse.Namespace) -> dict:
         | {"input gradient": one.input_gradient, "weight gradient": one.weight_gradient}
         for block in ("mlp", "attention")
         for one in measure.exactness(
-            block, asked.width, 16 * measure.SEQUENCES, ranks.count, (None, *measure.WAYS), groups
+            block, asked.width, BLOCK_TOKENS, ranks.count, (None, *measure.WAYS), groups
         )
     ]
     mesh = init_device_mesh("cpu", (ranks.count,))

@@ -7,8 +7,8 @@ import argparse
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 
-from macgpu.parallel.model import Shape
 from macgpu.parallel.ranks import Ranks
+from macgpu.parallel.shape import Shape
 from macgpu.parallel.training import Run, apart, checkpoints, held
 
 
@@ -21,6 +21,8 @@ def run(ranks: Ranks, asked: argparse.Namespace) -> dict:
     start, losses, expected = split.step, [], []
     if ranks.first and asked.resume:
         print(f"going on from step {start}" if resumed else "no checkpoint yet", flush=True)
+    if ranks.first and start >= asked.steps:
+        print(f"nothing left to do: step {start} is done, --steps {asked.steps}", flush=True)
     while other.step < start:
         other.advance()
     while split.step < asked.steps:
