@@ -1,7 +1,8 @@
 """The pictures that the book trains on: a shipped subset, and the full sets for those online.
 
-The shipped file is the test file of Fashion-MNIST, split 8,000/2,000. A score on the 2,000 is a
-score on this subset, never a Fashion-MNIST result.
+The shipped file of pictures is the test file of Fashion-MNIST, split 8,000/2,000. A score on the
+2,000 is a score on this subset, never a Fashion-MNIST result. Every file that is shipped to be
+trained on, pictures or not, is checked here.
 """
 
 from __future__ import annotations
@@ -38,11 +39,20 @@ CLASSES = (
     "ankle boot",
 )
 
+SNIPPETS = "movie-snippets/movieReviewSnippets_GroundTruth.txt.gz"
 SHA256 = {
-    "t10k-images-idx3-ubyte.gz": "cc1d090a38ace84dfa1aa66e3ada7c336ef481a96936906477e6dd344da56eaa",
-    "t10k-labels-idx1-ubyte.gz": "8d3605d196f4be44669e46906da9733c8131fef761fdbfec72c424d5222f1a05",
-    "held-out.txt": "8712874d75e9763bae84127ff95381433b1789ff294633dda28fdba5894a5bde",
+    "fashion-mnist/t10k-images-idx3-ubyte.gz": (
+        "cc1d090a38ace84dfa1aa66e3ada7c336ef481a96936906477e6dd344da56eaa"
+    ),
+    "fashion-mnist/t10k-labels-idx1-ubyte.gz": (
+        "8d3605d196f4be44669e46906da9733c8131fef761fdbfec72c424d5222f1a05"
+    ),
+    "fashion-mnist/held-out.txt": (
+        "8712874d75e9763bae84127ff95381433b1789ff294633dda28fdba5894a5bde"
+    ),
+    SNIPPETS: "16e79baf732ee3a22f789114fe87f6457f0dcb1903d5ff4a863b8951be71e2e3",
 }
+"""Of every shipped file that is trained on, by its place in ``data``."""
 
 MEAN, STD = 0.2871, 0.3524
 """Of the 8,000 training pictures, on the scale 0 to 1; a test recomputes them."""
@@ -146,10 +156,9 @@ def fashion_subset() -> tuple[Pictures, Pictures]:
     Raises:
         DataError: where a file is missing or differs from the one that was shipped.
     """
-    folder = DATA / "fashion-mnist"
-    images = _read_idx(folder / "t10k-images-idx3-ubyte.gz")[:, None]
-    labels = _read_idx(folder / "t10k-labels-idx1-ubyte.gz").astype(np.int64)
-    held_out = np.array(_checked(folder / "held-out.txt").split(), dtype=np.int64)
+    images = _parse_idx(shipped("fashion-mnist/t10k-images-idx3-ubyte.gz"))[:, None]
+    labels = _parse_idx(shipped("fashion-mnist/t10k-labels-idx1-ubyte.gz")).astype(np.int64)
+    held_out = np.array(shipped("fashion-mnist/held-out.txt").split(), dtype=np.int64)
     train = np.setdiff1d(np.arange(len(labels)), held_out)
     return _pictures(images, labels, train), _pictures(images, labels, held_out)
 
@@ -235,18 +244,23 @@ def check_files() -> None:
         DataError: naming the first file that is missing or differs.
     """
     for name in SHA256:
-        _checked(DATA / "fashion-mnist" / name)
+        shipped(name)
 
 
-def _checked(path: Path) -> bytes:
-    shown = f"data/{path.relative_to(DATA)}"
+def shipped(name: str) -> bytes:
+    """The content of one of the files of :data:`SHA256`.
+
+    Raises:
+        DataError: where it is missing, or differs from the one that was shipped.
+    """
+    shown = f"data/{name}"
     try:
-        content = path.read_bytes()
+        content = (DATA / name).read_bytes()
     except OSError as error:
         raise DataError(
             f"{shown} cannot be read ({error.strerror}); `git checkout -- {shown}` restores it"
         ) from None
-    if hashlib.sha256(content).hexdigest() != SHA256[path.name]:
+    if hashlib.sha256(content).hexdigest() != SHA256[name]:
         raise DataError(
             f"{shown} is not the file that was shipped (its SHA-256 differs); "
             f"`git checkout -- {shown}` restores it"
@@ -269,10 +283,6 @@ def _idx_pictures(folder: Path, part: str) -> Pictures:
     return Pictures(
         torch.from_numpy(images[:, None].copy()), torch.from_numpy(labels.astype(np.int64))
     )
-
-
-def _read_idx(path: Path) -> np.ndarray:
-    return _parse_idx(_checked(path))
 
 
 def _parse_idx(zipped: bytes) -> np.ndarray:
