@@ -1,5 +1,5 @@
 """The command line: ``macgpu run``, ``site``, ``doctor``, ``preflight``, ``softmps run``,
-``bench``, ``results`` and ``classify``.
+``bench``, ``results``, ``classify`` and ``judge``.
 
 What takes long to import is imported by the command that needs it.
 """
@@ -135,6 +135,22 @@ def classify(
         raise BookError(str(error)) from None
     for name, share in list(loaded.probabilities(image).items())[:3]:
         print(f"{name}: {share:.1%}")
+
+
+@app.command()
+def judge(
+    model: Annotated[Path, typer.Argument(help="A judge's file, as chapter 16 saves it.")],
+    sentence: Annotated[str, typer.Argument(help="A sentence, in quotes.")],
+) -> None:
+    """Say whether a sentence is positive or negative, each with its probability."""
+    from macgpu.data import DataError
+    from macgpu.jobs import sentiment
+
+    loaded = sentiment.load(model)
+    try:
+        print(loaded.judge(sentence))
+    except DataError as error:
+        raise BookError(str(error)) from None
 
 
 app.command("preflight", context_settings=preflight.CONTEXT_SETTINGS)(preflight.command)

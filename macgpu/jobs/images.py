@@ -20,6 +20,7 @@ from macgpu import data, train
 from macgpu.data import Batches, DataError, Pictures
 from macgpu.device import seed_everything
 from macgpu.jobs.augment import Augmentation, Augmented, Normalise
+from macgpu.jobs.autocast import Autocast
 from macgpu.jobs.average import MovingAverage
 from macgpu.jobs.resnet import resnet18_small
 from macgpu.measure.jobs import SeedRun
@@ -135,19 +136,6 @@ class WithMirror(nn.Module):
         return (self.model(images) + self.model(images.flip(3))) / 2
 
 
-class _Autocast(nn.Module):
-    """A model whose operators compute in a type of their own choice; the logits are float32."""
-
-    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.model = model
-        self.dtype = dtype
-
-    def forward(self, images: Tensor) -> Tensor:
-        with torch.autocast(images.device.type, self.dtype):
-            return self.model(images).float()
-
-
 @dataclass
 class Run:
     """A training run.
@@ -220,7 +208,7 @@ def prepare(
     model = model.to(device, memory_format=layout)
     trained = model
     if options.autocast:
-        trained = _Autocast(model, getattr(torch, options.autocast))
+        trained = Autocast(model, getattr(torch, options.autocast))
     if options.compiled:
         trained = torch.compile(trained, mode=options.compiled, dynamic=False)
     batches = Augmented(training, recipe.batch_size, seed, normalise, recipe.augmentation)
