@@ -1,5 +1,5 @@
-"""The command line: ``macgpu run``, ``site``, ``doctor``, ``preflight``, ``softmps run``, ``bench``
-and ``results``.
+"""The command line: ``macgpu run``, ``site``, ``doctor``, ``preflight``, ``softmps run``,
+``bench``, ``results``, ``classify`` and ``judge``.
 
 What takes long to import is imported by the command that needs it.
 """
@@ -119,6 +119,41 @@ def doctor(
     print(doctor.as_json(facts, checks) if as_json else doctor.as_text(checks))
     if not doctor.can_train(checks):
         raise typer.Exit(1)
+
+
+@app.command()
+def classify(
+    model: Annotated[Path, typer.Argument(help="A classifier's file, as chapter 15 saves it.")],
+    picture: Annotated[Path, typer.Argument(help="A picture of any common format.")],
+    fit: Annotated[bool, typer.Option("--fit", help="Cut, scale and recolour it to fit.")] = False,
+) -> None:
+    """Say what a picture shows: the three likeliest classes, each with its probability."""
+    from macgpu.data import DataError
+    from macgpu.jobs import classifier
+
+    loaded = classifier.load(model)
+    try:
+        image = classifier.read_picture(picture, loaded.card, fit)
+    except DataError as error:
+        raise BookError(str(error)) from None
+    for name, share in list(loaded.probabilities(image).items())[:3]:
+        print(f"{name}: {share:.1%}")
+
+
+@app.command()
+def judge(
+    model: Annotated[Path, typer.Argument(help="A judge's file, as chapter 16 saves it.")],
+    sentence: Annotated[str, typer.Argument(help="A sentence, in quotes.")],
+) -> None:
+    """Say whether a sentence is positive or negative, each with its probability."""
+    from macgpu.data import DataError
+    from macgpu.jobs import sentiment
+
+    loaded = sentiment.load(model)
+    try:
+        print(loaded.judge(sentence))
+    except DataError as error:
+        raise BookError(str(error)) from None
 
 
 app.command("preflight", context_settings=preflight.CONTEXT_SETTINGS)(preflight.command)

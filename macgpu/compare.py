@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -419,3 +420,29 @@ def emptying_words(record: Record | None) -> str:
             f"{' to '.join(shown)} times as long ({several}{bounds})."
         )
     return " ".join(sentences)
+
+
+def job_table(record: Record, name: str) -> pd.DataFrame:
+    """The variants of a job that a record holds, one row each, scores in per cent.
+
+    A part that leaves the training as it is has its row from the recipe's own runs, so its gain is
+    paired by seed there; elsewhere the gain is the difference of the means.
+    """
+    jobs = [job for job in record.jobs if job.name == name]
+    rows = [(job.variant, job.final, job.epoch_s) for job in jobs]
+    for job in jobs:
+        if job.variant == "recipe":
+            for part in job.runs[0].without:
+                rows.append((f"without {part}", [run.without[part] for run in job.runs], None))
+    table = pd.DataFrame(
+        {
+            "variant": variant,
+            "seeds": len(scores),
+            "mean": 100 * statistics.mean(scores),
+            "lowest": 100 * min(scores),
+            "highest": 100 * max(scores),
+            "seconds an epoch": seconds,
+        }
+        for variant, scores, seconds in rows
+    )
+    return table.set_index("variant")

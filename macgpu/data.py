@@ -1,7 +1,8 @@
 """The pictures that the book trains on: a shipped subset, and the full sets for those online.
 
-The shipped file is the test file of Fashion-MNIST, split 8,000/2,000. A score on the 2,000 is a
-score on this subset, never a Fashion-MNIST result.
+The shipped file of pictures is the test file of Fashion-MNIST, split 8,000/2,000. A score on the
+2,000 is a score on this subset, never a Fashion-MNIST result. Every file that is shipped to be
+trained on, pictures or not, is checked here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import gzip
 import hashlib
 import shutil
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,11 +39,20 @@ CLASSES = (
     "ankle boot",
 )
 
+SNIPPETS = "movie-snippets/movieReviewSnippets_GroundTruth.txt.gz"
 SHA256 = {
-    "t10k-images-idx3-ubyte.gz": "cc1d090a38ace84dfa1aa66e3ada7c336ef481a96936906477e6dd344da56eaa",
-    "t10k-labels-idx1-ubyte.gz": "8d3605d196f4be44669e46906da9733c8131fef761fdbfec72c424d5222f1a05",
-    "held-out.txt": "8712874d75e9763bae84127ff95381433b1789ff294633dda28fdba5894a5bde",
+    "fashion-mnist/t10k-images-idx3-ubyte.gz": (
+        "cc1d090a38ace84dfa1aa66e3ada7c336ef481a96936906477e6dd344da56eaa"
+    ),
+    "fashion-mnist/t10k-labels-idx1-ubyte.gz": (
+        "8d3605d196f4be44669e46906da9733c8131fef761fdbfec72c424d5222f1a05"
+    ),
+    "fashion-mnist/held-out.txt": (
+        "8712874d75e9763bae84127ff95381433b1789ff294633dda28fdba5894a5bde"
+    ),
+    SNIPPETS: "16e79baf732ee3a22f789114fe87f6457f0dcb1903d5ff4a863b8951be71e2e3",
 }
+"""Of every shipped file that is trained on, by its place in ``data``."""
 
 MEAN, STD = 0.2871, 0.3524
 """Of the 8,000 training pictures, on the scale 0 to 1; a test recomputes them."""
@@ -145,20 +156,29 @@ def fashion_subset() -> tuple[Pictures, Pictures]:
     Raises:
         DataError: where a file is missing or differs from the one that was shipped.
     """
-    folder = DATA / "fashion-mnist"
-    images = _read_idx(folder / "t10k-images-idx3-ubyte.gz")[:, None]
-    labels = _read_idx(folder / "t10k-labels-idx1-ubyte.gz").astype(np.int64)
-    held_out = np.array(_checked(folder / "held-out.txt").split(), dtype=np.int64)
+    images = _parse_idx(shipped("fashion-mnist/t10k-images-idx3-ubyte.gz"))[:, None]
+    labels = _parse_idx(shipped("fashion-mnist/t10k-labels-idx1-ubyte.gz")).astype(np.int64)
+    held_out = np.array(shipped("fashion-mnist/held-out.txt").split(), dtype=np.int64)
     train = np.setdiff1d(np.arange(len(labels)), held_out)
     return _pictures(images, labels, train), _pictures(images, labels, held_out)
 
 
 def fashion_mnist(folder: Path, download: bool = False) -> tuple[Pictures, Pictures]:
-    """All of Fashion-MNIST, 60,000 and 10,000 pictures, as torchvision keeps it in ``folder``.
+    """All of Fashion-MNIST, 60,000 and 10,000 pictures.
+
+    Args:
+        folder: holds the four files of the set, gzipped, as Debian's package
+            ``dataset-fashion-mnist`` puts them in ``/usr/share/datasets/fashion-mnist``; or is a
+            folder of torchvision's.
+        download: fetch it into ``folder``, as torchvision does, where it is not there.
 
     Raises:
-        DataError: where it is not there and ``download`` is off or did not succeed.
+        DataError: where it is not there and ``download`` is off or did not succeed, or where a
+            file is damaged.
     """
+    folder = Path(folder)
+    if (folder / "train-images-idx3-ubyte.gz").exists():
+        return tuple(_idx_pictures(folder, part) for part in ("train", "t10k"))
     from torchvision.datasets import FashionMNIST
 
     train, test = _torchvision(FashionMNIST, folder, download)
@@ -224,18 +244,23 @@ def check_files() -> None:
         DataError: naming the first file that is missing or differs.
     """
     for name in SHA256:
-        _checked(DATA / "fashion-mnist" / name)
+        shipped(name)
 
 
-def _checked(path: Path) -> bytes:
-    shown = f"data/{path.relative_to(DATA)}"
+def shipped(name: str) -> bytes:
+    """The content of one of the files of :data:`SHA256`.
+
+    Raises:
+        DataError: where it is missing, or differs from the one that was shipped.
+    """
+    shown = f"data/{name}"
     try:
-        content = path.read_bytes()
+        content = (DATA / name).read_bytes()
     except OSError as error:
         raise DataError(
             f"{shown} cannot be read ({error.strerror}); `git checkout -- {shown}` restores it"
         ) from None
-    if hashlib.sha256(content).hexdigest() != SHA256[path.name]:
+    if hashlib.sha256(content).hexdigest() != SHA256[name]:
         raise DataError(
             f"{shown} is not the file that was shipped (its SHA-256 differs); "
             f"`git checkout -- {shown}` restores it"
@@ -243,9 +268,26 @@ def _checked(path: Path) -> bytes:
     return content
 
 
-def _read_idx(path: Path) -> np.ndarray:
+def _idx_pictures(folder: Path, part: str) -> Pictures:
+    """One part of a set that is not shipped, so that no hash is known."""
+    arrays = []
+    for kind in ("images-idx3", "labels-idx1"):
+        path = folder / f"{part}-{kind}-ubyte.gz"
+        try:
+            arrays.append(_parse_idx(path.read_bytes()))
+        except FileNotFoundError:
+            raise DataError(f"{path} is missing") from None
+        except (OSError, EOFError, ValueError, IndexError, zlib.error) as error:
+            raise DataError(f"{path} is not a whole file of the set: {error}") from None
+    images, labels = arrays
+    return Pictures(
+        torch.from_numpy(images[:, None].copy()), torch.from_numpy(labels.astype(np.int64))
+    )
+
+
+def _parse_idx(zipped: bytes) -> np.ndarray:
     """An IDX file of unsigned bytes, gzipped: two zeros, type 8, the rank, then the shape."""
-    content = gzip.decompress(_checked(path))
+    content = gzip.decompress(zipped)
     rank = content[3]
     shape = np.frombuffer(content, ">i4", rank, offset=4)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * rank).reshape(shape)

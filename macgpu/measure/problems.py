@@ -63,6 +63,10 @@ def problems(record: Record) -> Iterator[tuple[str, str]]:
     for field, low, median, high in _intervals(record):
         if not low <= median <= high:
             yield field, "is outside of its interval"
+    for number, job in enumerate(record.jobs):
+        for place, run in enumerate(job.runs):
+            if len(run.scores) != len(run.seconds):
+                yield f"jobs.{number}.runs.{place}", "not each epoch has a score and a time"
     for field, measured, failure in _outcomes(record):
         if (measured is None) == (failure is None):
             yield f"{field}.failure", "there must be a measurement or a failure, not both"
@@ -99,6 +103,7 @@ def _repeated(record: Record) -> Iterator[str]:
         "results": lambda e: (e.label, e.energy is not None),
         "comparisons": lambda e: (e.a, e.b),
         "loading": lambda e: replace(e, timing=None, failure=None),
+        "jobs": lambda e: (e.name, e.data, e.variant, e.settings),
         "footprints": lambda e: (e.model, e.batch_size, e.way),
     }
     for part, subject in about.items():
@@ -129,6 +134,10 @@ def _intervals(record: Record) -> Iterator[tuple[str, float, float, float]]:
     for number, comparison in enumerate(record.comparisons):
         ratio = comparison.ratio
         yield f"comparisons.{number}.ratio.median", ratio.low, ratio.median, ratio.high
+    for number, job in enumerate(record.jobs):
+        if (ratio := job.over_plain) is not None:
+            field = f"jobs.{number}.over_plain.median"
+            yield field, ratio.low, ratio.median, ratio.high
 
 
 def _medians(record: Record) -> Iterator[tuple[str, Sequence[float], float]]:
@@ -153,6 +162,9 @@ def _medians(record: Record) -> Iterator[tuple[str, Sequence[float], float]]:
     for number, speedup in enumerate(record.scaling.speedups if record.scaling else ()):
         ratio = speedup.ratio
         yield f"scaling.speedups.{number}.ratio.median", ratio.pairs, ratio.median
+    for number, job in enumerate(record.jobs):
+        if (ratio := job.over_plain) is not None:
+            yield f"jobs.{number}.over_plain.median", ratio.pairs, ratio.median
 
 
 def _scaling_timings(scaling: Scaling | None) -> Iterator[tuple[str, Timing]]:

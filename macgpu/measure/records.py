@@ -25,6 +25,7 @@ from macgpu.measure.ceilings import Cell
 from macgpu.measure.energy import Energy
 from macgpu.measure.fields import unfit
 from macgpu.measure.flops import Floor, Work
+from macgpu.measure.jobs import Job
 from macgpu.measure.loading import Loading
 from macgpu.measure.parity import Parity
 from macgpu.measure.problems import problems, unfit_values
@@ -165,6 +166,7 @@ class Record:
     footprints: tuple[Footprint, ...] = ()
     scaling: Scaling | None = None
     """Of a model split over several devices of this kind."""
+    jobs: tuple[Job, ...] = ()
 
     @property
     def caption(self) -> str:
@@ -199,6 +201,7 @@ def make(
     loading: tuple[Loading, ...] = (),
     footprints: tuple[Footprint, ...] = (),
     scaling: Scaling | None = None,
+    jobs: tuple[Job, ...] = (),
 ) -> Record:
     """A record of what was measured on this machine, dated now."""
     return Record(
@@ -217,6 +220,7 @@ def make(
         loading=loading,
         footprints=footprints,
         scaling=scaling,
+        jobs=jobs,
     )
 
 

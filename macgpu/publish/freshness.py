@@ -25,6 +25,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 FOLDERS_READ_BY = {
     "macgpu.data": PACKAGE.parent / "data" / "fashion-mnist",
+    "macgpu.jobs.snippets": PACKAGE.parent / "data" / "movie-snippets",
     "macgpu.operators": PACKAGE.parent / "data" / "torch-versions",
     "macgpu.softmps": PACKAGE / "softmps" / "csrc",
     "macgpu.chips": PACKAGE.parent / "data" / "chips",

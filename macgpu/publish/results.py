@@ -8,6 +8,7 @@ from pathlib import Path
 
 from macgpu.measure import records
 from macgpu.measure.ceilings import bandwidth, peak_flops
+from macgpu.measure.jobs import Job
 from macgpu.measure.loading import Loading
 from macgpu.measure.records import Comparison, Footprint, Label, Record, Result
 from macgpu.measure.suites import CURVE_WITHIN
@@ -101,6 +102,9 @@ def _section(record: Record) -> str:
     if record.footprints:
         heading = ("Memory of", "Batch", "Predicted", "Measured", "Reserved", "Samples/s")
         parts.append(_table(heading, map(_footprint_row, record.footprints)))
+    if record.jobs:
+        heading = ("Job", "Seeds", "Score", "An epoch", "Samples/s", "Time over a plain loop's")
+        parts.append(_table(heading, map(_job_row, record.jobs)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -174,6 +178,19 @@ def _footprint_row(point: Footprint) -> tuple[object, ...]:
         return *start, point.failure, "–", "–"
     measured = gib(point.peak_bytes, 2), gib(point.reserved_bytes, 2)
     return *start, *measured, f"{point.samples_per_s:,.1f}"
+
+
+def _job_row(job: Job) -> tuple[object, ...]:
+    spread = "" if job.spread is None else f" ± {100 * job.spread:.2f}"
+    ratio = job.over_plain
+    return (
+        f"{job.name}, {job.data}, {job.variant}; {job.settings}; {job.options}",
+        len(job.runs),
+        f"{job.metric} {100 * job.mean:.2f}{spread} %",
+        f"{job.epoch_s:.3g} s",
+        f"{job.samples_per_s:,.0f}",
+        f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio else "–",
+    )
 
 
 def _text(text: str) -> str:

@@ -20,6 +20,7 @@ from macgpu.measure import problems, records, timing
 from macgpu.measure.ceilings import Cell
 from macgpu.measure.energy import Energy
 from macgpu.measure.flops import Floor, Work
+from macgpu.measure.jobs import Job, SeedRun
 from macgpu.measure.loading import Loading, Pass, ThreeWay
 from macgpu.measure.parity import same_curve
 from macgpu.measure.records import (
@@ -58,6 +59,21 @@ LOADING = Loading(
     Options(),
     ThreeWay(4, 9.5, PASSES, 0.075, 0.1, 0.15),
 )
+RUNS = (
+    SeedRun(0, (0.5, 0.75, 0.90), (9.0, 2.0, 4.0), {"flip at test": 0.89}),
+    SeedRun(1, (0.5, 0.85, 0.94), (8.0, 3.0, 3.0)),
+)
+JOB = Job(
+    "images",
+    "fashion-mnist",
+    "test accuracy",
+    "recipe",
+    "3 epochs",
+    60_000,
+    Options(),
+    RUNS,
+    timing.ratio_of_pairs([0.9, 1.0, 1.1]),
+)
 RECORD = Record(
     version=1,
     provenance="reader",
@@ -71,6 +87,7 @@ RECORD = Record(
     ceilings=(Cell("matmul", "float32", 512, 2 * 512**3, 0, TIMING),),
     results=(RESULT,),
     loading=(LOADING,),
+    jobs=(JOB,),
 )
 
 
@@ -82,6 +99,17 @@ def test_what_is_written_is_read_again(tmp_path):
     assert RESULT.samples_per_s == pytest.approx(256 / 0.011)
     assert RESULT.flops_per_s == pytest.approx(1e12 / 0.011)
     assert RESULT.times_floor == pytest.approx(2.2)
+
+
+def test_a_job_is_summed_up_over_its_seeds():
+    assert JOB.mean == pytest.approx(0.92)
+    assert JOB.spread == pytest.approx(0.02 * 2**0.5)
+    # Each run's first epoch holds what is compiled.
+    assert JOB.epoch_s == 3.0
+    assert JOB.samples_per_s == 20_000
+    assert replace(JOB, runs=RUNS[:1]).spread is None
+    assert [run.seconds_to(0.8) for run in RUNS] == [15.0, 11.0]
+    assert [run.seconds_to(0.92) for run in RUNS] == [None, 14.0]
 
 
 def test_the_caption_names_machine_software_and_date():
@@ -199,6 +227,10 @@ def without(field):
             "results.0.peak_memory_bytes",
             "greater than 0",
         ),
+        (changed("jobs.0.runs.0.scores.1", 1.5), "jobs.0.runs.0.scores.1", "equal to 1"),
+        (changed("jobs.0.runs.1.seconds", [8.0, 3.0]), "jobs.0.runs.1", "a score and a time"),
+        (changed("jobs.0.over_plain.median", 1.05), "jobs.0.over_plain.median", "not the median"),
+        (changed("jobs.0.over_plain.low", 1.05), "jobs.0.over_plain.median", "outside"),
         (changed("hostname", "my-mac.local"), "hostname", "unexpected"),
         (changed("machine.hostname", "my-mac.local"), "machine.hostname", "unexpected"),
         (changed("machine.user", "me"), "machine.user", "unexpected"),

@@ -10,6 +10,7 @@ from macgpu.measure import records
 from macgpu.measure.ceilings import Cell
 from macgpu.measure.energy import Energy
 from macgpu.measure.flops import Work
+from macgpu.measure.jobs import Job, SeedRun
 from macgpu.measure.records import Comparison, Footprint, Label, Result
 from macgpu.measure.steps import Options
 from macgpu.measure.timing import Ratio, ratio_of_pairs, summarise
@@ -305,3 +306,21 @@ def test_of_each_way_the_largest_batch_that_ran_is_shown_and_the_one_that_did_no
         ["resnet50", "float32", 512, "931.3\u00a0GiB", "–", "–", "out of memory", ""],
     ]
     assert len(compare.footprints(kept)) == 3
+
+
+def test_a_job_has_a_row_for_each_variant_and_for_each_part_after_training():
+    runs = (
+        SeedRun(0, (0.5, 0.94), (9.0, 2.0), {"flip at test": 0.93}),
+        SeedRun(1, (0.5, 0.96), (9.0, 2.0), {"flip at test": 0.94}),
+    )
+    words = ("images", "fashion-mnist", "test accuracy")
+    whole = Job(*words, "recipe", "2 epochs", 60_000, Options(), runs)
+    less = replace(whole, variant="without label smoothing", runs=(replace(runs[0], without={}),))
+    other = replace(whole, name="text")
+    record = records.make(torch.device("cpu"), ("images",), "smoke", jobs=(whole, less, other))
+    table = compare.job_table(record, "images")
+    assert list(table.index) == ["recipe", "without label smoothing", "without flip at test"]
+    assert table["mean"].tolist() == pytest.approx([95.0, 94.0, 93.5])
+    assert table["seeds"].tolist() == [2, 1, 2]
+    assert table.loc["recipe", "lowest"] == pytest.approx(94)
+    assert table.loc["recipe", "seconds an epoch"] == 2.0

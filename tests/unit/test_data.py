@@ -157,3 +157,43 @@ def test_a_full_set_on_disk_is_read(tmp_path):
     assert train.images.shape == test.images.shape == (10000, 1, 28, 28)
     assert test.labels.dtype == torch.int64
     assert np.array_equal(test.labels.bincount(), [1000] * 10)
+
+
+@pytest.fixture
+def idx_folder(tmp_path):
+    """The four files of a full set, gzipped, as Debian's package has them."""
+    for kind in ("images-idx3", "labels-idx1"):
+        source = data.DATA / "fashion-mnist" / f"t10k-{kind}-ubyte.gz"
+        for part in ("t10k", "train"):
+            shutil.copy(source, tmp_path / f"{part}-{kind}-ubyte.gz")
+    return tmp_path
+
+
+def test_a_folder_of_the_sets_own_files_is_read(idx_folder):
+    train, test = data.fashion_mnist(idx_folder)
+    assert train.images.shape == test.images.shape == (10000, 1, 28, 28)
+    assert train.images.dtype == torch.uint8 and train.labels.dtype == torch.int64
+    # The shipped test file is the same one, in its own order.
+    shipped = torch.cat([part.images for part in data.fashion_subset()]).double().sum()
+    assert test.images.double().sum() == shipped
+    train.images[0] = 0  # its own memory, and writable
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "missing"), (b"no gzip", "not a whole"), (gzip.compress(b"\0\0"), "not a whole")],
+)
+def test_a_damaged_file_of_a_full_set_is_named(idx_folder, content, said):
+    path = idx_folder / "t10k-labels-idx1-ubyte.gz"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(data.DataError, match=f"t10k-labels-idx1-ubyte.gz is {said}"):
+        data.fashion_mnist(idx_folder)
+
+
+def test_a_full_set_cut_off_is_named(idx_folder):
+    path = idx_folder / "train-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:100_000])
+    with pytest.raises(data.DataError, match="train-images-idx3-ubyte.gz is not a whole file"):
+        data.fashion_mnist(idx_folder)

@@ -12,6 +12,7 @@ from myst_parser.parsers.mdit import create_md_parser
 
 from macgpu.measure import records
 from macgpu.measure.energy import Energy
+from macgpu.measure.jobs import Job, SeedRun
 from macgpu.measure.loading import Loading, Pass, ThreeWay
 from macgpu.measure.records import Comparison, Footprint, Label, Result
 from macgpu.measure.steps import Options
@@ -187,3 +188,21 @@ def test_a_footprint_is_shown_beside_its_prediction(tmp_path):
         "64.0",
     ]
     assert row(page, "| resnet50, float32")[1:4] == ["4096", "1,024.00\u00a0GiB", "out of memory"]
+
+
+def test_a_job_is_shown_over_its_seeds_with_its_rate(tmp_path):
+    runs = (SeedRun(0, (0.5, 0.94), (9.0, 2.0)), SeedRun(1, (0.5, 0.96), (9.0, 2.0)))
+    text = ("images", "fashion-mnist", "test accuracy", "recipe", "width 64, 2 epochs", 60_000)
+    job = Job(*text, Options(), runs, ratio_of_pairs([0.98, 1.0, 1.02]))
+    single = replace(job, variant="without EMA", runs=runs[:1], over_plain=None)
+    write(tmp_path, jobs=(job, single))
+    page = results_tables(tmp_path)
+    assert row(page, "| images, fashion-mnist, recipe; width 64")[1:] == [
+        "2",
+        "test accuracy 95.00 ± 1.41 %",
+        "2 s",
+        "30,000",
+        "1.000 [0.980, 1.020]",
+    ]
+    assert row(page, "| images, fashion-mnist, without EMA")[1:3] == ["1", "test accuracy 94.00 %"]
+    assert row(page, "| images, fashion-mnist, without EMA")[-1] == "–"
