@@ -215,6 +215,16 @@ def energy_table(results: list[Result]) -> pd.DataFrame:
     )
 
 
+def energy_shown(results: list[Result]) -> pd.DataFrame:
+    """:func:`energy_table` to be read: rates and watts with one decimal, joules with three."""
+    table = energy_table(results)
+    for column in table:
+        if column not in ("step", "batch"):
+            form = "{:.3f}" if column.endswith("(J/sample)") else "{:,.1f}"
+            table[column] = table[column].map(form.format)
+    return table
+
+
 def _minute(record: Record) -> str:
     return f"{record.finished[:16].replace('T', ' ')} UTC"
 

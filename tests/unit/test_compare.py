@@ -196,6 +196,7 @@ def test_no_record_gives_empty_tables():
     assert compare.gain_table(compare.gains({})).empty
     assert compare.energies(None) == []
     assert compare.energy_table([]).empty
+    assert compare.energy_shown([]).empty
 
 
 def test_rates_are_of_our_own_steps_and_a_failure_keeps_its_words():
@@ -236,6 +237,10 @@ def test_utilisation_is_against_the_peak_of_the_steps_own_type():
 
 def test_only_measured_energy_is_shown():
     energy = Energy("meter", None, 10.0, 1000, 500.0, 20.0, 0.5, 0.3)
+    fast = replace(energy, samples=12_345_678)
+    assert compare.energy_shown([result(0.1, energy=fast)]).values.tolist() == [
+        ["float32", 10, "1,234,567.8", "20.0", "50.0", "0.500", "0.300"]
+    ]
     silent = Energy(None, "no meter")
     kept = record(result(0.1), result(0.1, energy=energy), result(None, energy=silent))
     (found,) = compare.energies(kept)
