@@ -170,37 +170,6 @@ def gain_table(gained: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def rivals(device_type: str) -> pd.DataFrame:
-    """Other people's steps beside the book's most tuned one, of each model from its newest run.
-
-    Columns: model, step (and whose), the book's step, the other's time over the book's with the
-    bounds of its interval, and what that makes of the other (``"faster"``, ``"slower"`` or no
-    difference shown).
-    """
-
-    def others(record: Record) -> list[Comparison]:
-        return [pair for pair in record.comparisons if pair.a.code != pair.b.code]
-
-    newest_run: dict[str, Record] = {}
-    for record in sorted(records.read_all(), key=lambda record: record.finished):
-        if record.device.type == device_type:
-            newest_run.update((pair.a.model, record) for pair in others(record))
-    return pd.DataFrame(
-        {
-            "model": model,
-            "step": f"{pair.a.code}, {pair.a.step}",
-            "the book's": pair.b.step,
-            "ratio": pair.ratio.median,
-            "low": pair.ratio.low,
-            "high": pair.ratio.high,
-            "it is": pair.ratio.verdict,
-        }
-        for model, record in newest_run.items()
-        for pair in others(record)
-        if pair.a.model == model
-    )
-
-
 def utilisation(result: Result, record: Record) -> float | None:
     """Model FLOPs utilisation against the record's own peak of the step's data type, from 0 to 1.
 
@@ -238,6 +207,16 @@ def energy_table(results: list[Result]) -> pd.DataFrame:
         }
         for result in results
     )
+
+
+def energy_shown(results: list[Result]) -> pd.DataFrame:
+    """:func:`energy_table` to be read: rates and watts with one decimal, joules with three."""
+    table = energy_table(results)
+    for column in table:
+        if column not in ("step", "batch"):
+            form = "{:.3f}" if column.endswith("(J/sample)") else "{:,.1f}"
+            table[column] = table[column].map(form.format)
+    return table
 
 
 def _minute(record: Record) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import html
 import io
+import math
 from datetime import datetime, timezone
 
 import matplotlib.pyplot as plt
 import seaborn as sns
 import torch
 from IPython.display import HTML, display
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 
 from macgpu import device as devices
 from macgpu.machine import RUN_MIME, read_machine
@@ -99,6 +102,19 @@ def use_style() -> None:
             ),
         },
     )
+
+
+def log_ticks(axis: Axis) -> None:
+    """Label a logarithmic axis that has been drawn on in plain numbers, a short one more densely.
+
+    By itself Matplotlib labels powers of ten alone, of which a short axis may hold one.
+    """
+    low, high = axis.get_view_interval()
+    decades = math.log10(high / low)
+    subs = (1,) if decades > 3 else (1, 2, 5) if decades > 1 else range(1, 10)
+    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}")
+    axis.set_minor_locator(NullLocator())
 
 
 def show(

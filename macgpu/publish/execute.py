@@ -239,7 +239,9 @@ def _execute(book: Book, chapter: Chapter, parameters: dict) -> NotebookNode:
 
 
 def _describe_failure(error: PapermillExecutionError) -> str:
-    """The failing cell's source and the end of its traceback."""
+    """The failing cell's source and the end of its traceback; of our own errors their one line."""
+    if error.ename == BookError.__name__:
+        return f"  cell {error.exec_count}: {error.evalue}"
     traceback = without_colour("\n".join(error.traceback)).splitlines()
     source = "\n".join(f"    {line}" for line in error.source.splitlines())
     end = "\n".join(f"    {line}" for line in traceback[-12:])

@@ -67,6 +67,19 @@ def test_cells_are_short_and_prose_comes_first(chapter):
 
 
 @by_name
+def test_every_cell_that_a_reader_sees_follows_words_of_its_own(chapter):
+    shown = [
+        cell for cell in chapter.read().cells if "remove-cell" not in cell.metadata.get("tags", [])
+    ]
+    unspoken = []
+    for before, cell in zip(shown[2:], shown[3:], strict=False):  # after parameters and setup
+        heading = before.source.rstrip().splitlines()[-1].startswith("#")
+        if cell.cell_type == "code" and (before.cell_type == "code" or heading):
+            unspoken.append(cell.id)
+    assert not unspoken
+
+
+@by_name
 def test_a_chapter_has_its_parts_in_order(chapter):
     headings = [
         line.removeprefix("## ")

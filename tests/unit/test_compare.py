@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from macgpu import compare
+from macgpu import compare, rivals, runs
 from macgpu.measure import records
 from macgpu.measure.ceilings import Cell
 from macgpu.measure.energy import Energy
@@ -101,27 +101,94 @@ def test_a_dash_says_whether_the_option_changes_nothing_or_was_not_measured():
     )
 
 
-def test_other_peoples_steps_come_from_the_newest_run_of_their_model(monkeypatch):
-    def pair(ratio, step):
-        other = replace(result(0.1).label, code="timm", step=step)
-        return Comparison(other, result(0.1).label, ratio_of_pairs([ratio] * 60))
+def beside(ratio, compiled=None, code="timm"):
+    """Another's step in turn with the book's compiled one."""
+    other = Label("resnet50", 10, Options(compiled=compiled), "a name", code)
+    book = Label("resnet50", 10, Options(compiled="default"), "torch.compile")
+    return Comparison(other, book, ratio_of_pairs([ratio] * 60))
 
-    old = replace(record(), comparisons=(pair(0.9, "compiled"), pair(2.0, "eager")))
+
+def test_other_peoples_steps_come_from_the_newest_run_of_their_model(monkeypatch):
+    old = replace(record(), comparisons=(beside(0.9, "default"), beside(2.0)))
     new = record(finished="2026-01-02T00:00:00+00:00")
-    new = replace(new, comparisons=(pair(1.25, "CUDA graphs"),))
+    new = replace(new, comparisons=(beside(1.25, "reduce-overhead"),))
     elsewhere = replace(new, device=replace(new.device, type="cuda"))
-    monkeypatch.setattr(records, "read_all", lambda: iter([new, elsewhere, old]))
-    (row,) = compare.rivals("cpu").to_dict("records")
+    emptied = replace(record(finished="2026-01-03T00:00:00+00:00"), comparisons=(own_pair(),))
+    monkeypatch.setattr(records, "read_all", lambda: iter([new, elsewhere, old, emptied]))
+    found = rivals.newest("cpu")
+    (row,) = rivals.table(found).to_dict("records")
     assert row == {
         "model": "resnet50",
-        "step": "timm, CUDA graphs",
-        "the book's": "float32",
+        "other": "timm, CUDA graphs",
+        "the book's": "torch.compile",
         "ratio": 1.25,
         "low": 1.25,
         "high": 1.25,
-        "it is": "slower",
+        "the other is": "slower",
     }
-    assert compare.rivals("mps").empty
+    assert rivals.where(found) == new.caption
+    assert rivals.table(rivals.newest("mps")).empty
+    assert rivals.words({}, {}, ["resnet50"]) == ""
+
+
+def own_pair():
+    label = Label("resnet18", 64, PLAIN, "cache emptied")
+    return Comparison(label, replace(label, step="cache kept"), ratio_of_pairs([1.5] * 30))
+
+
+def test_what_the_table_of_other_steps_does_not_show_is_said(monkeypatch):
+    def theirs(seconds, compiled):
+        label = Label("resnet50", 10, Options(compiled=compiled), "a name", "timm")
+        return replace(result(seconds), label=label)
+
+    run = record(theirs(0.1, None), theirs(0.2, "default"))
+    run = replace(run, comparisons=(beside(1.1), beside(2.2, "default")))
+    monkeypatch.setattr(records, "read_all", lambda: iter([run]))
+    found = rivals.newest("cpu")
+    ladder = record(result(0.1), result(0.05, Options(compiled="default"), "torch.compile"))
+    words = rivals.words(found, {"resnet50": ladder}, ["resnet50", "resnet18"])
+    assert words == (
+        "For resnet50, timm was not run with CUDA graphs, and neither was the book's. "
+        "For resnet50, timm is slower with torch.compile than without the compiler. That was "
+        "seen, and its cause was not looked for. "
+        "No other step was run for resnet18: benchmarks/h200.py, which runs them, names none."
+    )
+    words = rivals.words(found, {}, ["resnet50"])
+    assert "The book's step of resnet50 with torch.compile has no rate" in words
+    quick = replace(run, results=(theirs(0.1, None), theirs(0.05, "default")))
+    graphs = replace(quick, comparisons=(*run.comparisons, beside(1.0, "reduce-overhead")))
+    monkeypatch.setattr(records, "read_all", lambda: iter([graphs]))
+    assert rivals.words(rivals.newest("cpu"), {"resnet50": ladder}, ["resnet50"]) == ""
+
+
+def test_the_same_step_in_several_runs_shows_how_far_they_are_apart(monkeypatch):
+    def day(number, *results, **changes):
+        return replace(record(*results, finished=f"2026-01-0{number}T00:00:00+00:00"), **changes)
+
+    noisy = result(0.05, TF32, "tf32")
+    noisy = replace(noisy, timing=replace(noisy.timing, flags=("noisy: it was",)))
+    plain = result(0.1), result(0.1, TF32, "tf32")
+    first = day(1, *plain, result(0.1, Options(fused=True), "fused optimizer"))
+    second = day(2, result(0.1), noisy)
+    third = day(3, result(0.08, step="precision: float32"))
+    other_card = day(4, *plain, device=replace(first.device, name="another"))
+    other_torch = day(5, *plain, software={"torch": "1.0"})
+    kept = [first, second, third, other_card, other_torch]
+    monkeypatch.setattr(records, "read_all", lambda: iter(kept))
+    steps = runs.repeated(first, ["resnet50"])
+    assert [step.spread for step in steps] == pytest.approx([1.0, 0.25])
+    assert [str(step) for step in steps] == [
+        "resnet50, tf32, 100 to 200 (2 runs)",
+        "resnet50, float32, 100 to 125 (3 runs)",
+    ]
+    words = runs.spread_words(steps, 0.5)
+    assert "Of 2 steps" in words and "62.5\u00a0% faster than the slowest in the median" in words
+    assert "More than 50\u00a0% apart: 1 of them; with a flag" in words
+    assert "in one of their runs: all of these." in words
+    assert "in one of their runs: 1 of these." in runs.spread_words(steps, 0.1)
+    assert "apart" not in runs.spread_words(steps, 2.0)
+    assert runs.repeated(first, ["mlp"]) == []
+    assert "more than one run" in runs.spread_words([], 0.5)
 
 
 def test_no_record_gives_empty_tables():
@@ -130,6 +197,7 @@ def test_no_record_gives_empty_tables():
     assert compare.gain_table(compare.gains({})).empty
     assert compare.energies(None) == []
     assert compare.energy_table([]).empty
+    assert compare.energy_shown([]).empty
 
 
 def test_rates_are_of_our_own_steps_and_a_failure_keeps_its_words():
@@ -170,6 +238,10 @@ def test_utilisation_is_against_the_peak_of_the_steps_own_type():
 
 def test_only_measured_energy_is_shown():
     energy = Energy("meter", None, 10.0, 1000, 500.0, 20.0, 0.5, 0.3)
+    fast = replace(energy, samples=12_345_678)
+    assert compare.energy_shown([result(0.1, energy=fast)]).values.tolist() == [
+        ["float32", 10, "1,234,567.8", "20.0", "50.0", "0.500", "0.300"]
+    ]
     silent = Energy(None, "no meter")
     kept = record(result(0.1), result(0.1, energy=energy), result(None, energy=silent))
     (found,) = compare.energies(kept)

@@ -77,6 +77,26 @@ def test_two_figures_of_a_page_share_no_reference():
     assert one and two and not one & two
 
 
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([1.7, 9], ["2", "3", "4", "5", "6", "7", "8", "9"]),
+        ([2.1, 2.9], [f"{tenths / 10:g}" for tenths in range(21, 30)]),
+        ([0.6, 21], ["1", "2", "5", "10", "20"]),
+        ([0.06, 2000], ["0.1", "1", "10", "100", "1,000"]),
+    ],
+)
+def test_a_logarithmic_axis_has_more_than_one_label_however_short_it_is(values, labels):
+    figure, axis = plt.subplots()
+    axis.semilogy([0, 1], values)
+    page.log_ticks(axis.yaxis)
+    figure.canvas.draw()
+    low, high = axis.get_ylim()
+    ticks = zip(axis.get_yticks(), axis.get_yticklabels(), strict=True)
+    assert [label.get_text() for at, label in ticks if low <= at <= high] == labels
+    plt.close(figure)
+
+
 def test_a_figures_style_does_not_reach_the_page():
     assert "*{" not in draw()
 

@@ -105,6 +105,15 @@ def test_a_failing_cell_is_shown_and_the_others_still_run(small_book):
     )
 
 
+def test_a_parameter_that_a_chapter_refuses_is_one_line_and_no_traceback(small_book):
+    check = "from macgpu import parameters\nparameters.require_count(trials=0)"
+    write_chapter(small_book, "01_one", check)
+    results, text = run(small_book)
+    assert results == ["failed"]
+    shown = text.splitlines()[1:]
+    assert shown == ["  cell 4: trials = 0: it must be a whole number of at least 1"]
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [
