@@ -130,6 +130,11 @@ def power(folder: Path = FOLDER) -> list[Power]:
     return _rows(folder, "power.csv", Power)
 
 
+def sources(folder: Path = FOLDER) -> list[Source]:
+    """All sources, whether a row names them or not."""
+    return TypeAdapter(list[Source]).validate_python(_read(folder / "sources.csv"))
+
+
 def find(
     rows: list[Training], source: str, hardware: str, workload: str, size: str, batch: int
 ) -> Training:

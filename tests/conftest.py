@@ -70,6 +70,7 @@ def small_book(tmp_path: Path) -> Book:
     )
     shutil.copy(ROOT / "_config.yml", tmp_path)
     shutil.copytree(ROOT / "book" / "_static", tmp_path / "book" / "_static")
+    shutil.copy(ROOT / "book" / "references.bib", tmp_path / "book")
     (tmp_path / "book" / "index.md").write_text("# A small book\n")
     book = Book(tmp_path, tmp_path / "_build")
     write_chapter(book, "01_one", "print('a first output')")

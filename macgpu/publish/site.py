@@ -21,12 +21,18 @@ from macgpu.claims import claims
 from macgpu.errors import BookError
 from macgpu.machine import RUN_MIME
 from macgpu.publish.book import Book, Chapter, title_of
+from macgpu.publish.chips_page import chips_page
 from macgpu.publish.claims_page import claims_page
+from macgpu.publish.dtypes_page import dtypes_page
 from macgpu.publish.execute import Run, executed_run, is_current, without_colour
 from macgpu.publish.operators_page import operators_page
+from macgpu.publish.reported_list import reported_list
 from macgpu.publish.results import results_tables
 from macgpu.publish.status import Row, status_page
 from macgpu.publish.troubleshooting_page import troubleshooting_page
+from macgpu.publish.variables_page import variables_page
+from macgpu.publish.versions_page import versions_page
+from macgpu.reported import sources
 from macgpu.troubleshooting import entries
 
 STAMP = ".built-from"
@@ -87,17 +93,30 @@ def stage(book: Book, profile: str) -> Path:
     missing = {row.chapter.name for row in rows if row.run is None}
     for page in (source / "book").rglob("*.md"):
         page.write_text(without_figures_of(page.read_text("utf-8"), missing), "utf-8")
-    (source / "book" / "status.md").write_text(status_page(rows), encoding="utf-8")
-    page = operators_page(version("torch").partition("+")[0])
-    (source / "book" / "operators.md").write_text(page, encoding="utf-8")
-    (source / "book" / "claims.md").write_text(claims_page(claims()), encoding="utf-8")
-    page = troubleshooting_page(entries())
-    (source / "book" / "troubleshooting.md").write_text(page, encoding="utf-8")
-    results = source / "book" / "results.md"
-    if results.is_file():
-        tables = results_tables(book.root / "results")
-        results.write_text(results.read_text("utf-8") + "\n" + tables, "utf-8")
+    for name, text in generated_pages(rows).items():
+        (source / "book" / f"{name}.md").write_text(text, encoding="utf-8")
+    for name, make in (
+        ("results", lambda: results_tables(book.root / "results")),
+        ("bibliography", lambda: reported_list(sources())),
+    ):
+        page = source / "book" / f"{name}.md"
+        if page.is_file():
+            page.write_text(page.read_text("utf-8") + "\n" + make(), "utf-8")
     return source
+
+
+def generated_pages(rows: list[Row]) -> dict[str, str]:
+    """The pages that are made from data and from the installed torch, by name."""
+    return {
+        "status": status_page(rows),
+        "claims": claims_page(claims()),
+        "troubleshooting": troubleshooting_page(entries()),
+        "variables": variables_page(),
+        "versions": versions_page(),
+        "dtypes": dtypes_page(),
+        "operators": operators_page(version("torch").partition("+")[0]),
+        "chips": chips_page(),
+    }
 
 
 def without_figures_of(page: str, missing: set[str]) -> str:

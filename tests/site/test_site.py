@@ -256,6 +256,35 @@ def test_the_status_page_lists_every_chapter(watched, address, smoke_run):
     assert all("passed" in row and "smoke" in row for row in rows)
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_term_shows_its_definition_when_pointed_at_or_reached_by_keyboard(
+    chromium, address, width
+):
+    context = chromium.new_context(viewport={"width": width, "height": 800})
+    page = context.new_page()
+    page.goto(f"{address}/book/glossary.html")
+    entry = page.locator("dt:has-text('loss scale') + dd").first.inner_text()
+    page.goto(f"{address}/book/ten_things.html")
+    term = page.locator("a.term", has_text="loss scale")
+
+    def shown():
+        found = term.evaluate("e => getComputedStyle(e, '::after').content")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        return None if found in ("none", "normal") else found.strip('"')
+
+    assert shown() is None
+    term.hover()
+    assert shown() == entry
+    page.mouse.move(0, 0)
+    assert shown() is None
+    page.locator("a.term", has_text="autocast").focus()
+    page.keyboard.press("Tab")
+    assert shown() == entry
+    term.click()
+    page.wait_for_url("**/glossary.html#term-loss-scale")
+    context.close()
+
+
 def test_the_operator_page_finds_an_operator_as_one_types(watched, address):
     watched.page.goto(f"{address}/book/operators.html")
     count = watched.page.locator("#operator-count")
