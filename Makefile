@@ -9,12 +9,13 @@ VENV = .venv
 BIN  = $(VENV)/bin
 PIP  = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help book test lab bench env clean
+.PHONY: help book pdf test lab bench env clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make book    execute the chapters that changed, build the site, print its path"
 	@echo "             PROFILE=smoke|quick|full  DEVICE=auto|mps|cuda|cpu  CHAPTER=02"
+	@echo "make pdf     the same, then print the whole book to _build/book.pdf"
 	@echo "make test    lint, unit tests, the chapters on smoke, the site in a real browser"
 	@echo "make lab     open JupyterLab on the chapters"
 	@echo "make bench   measure this machine into results/, then the project's own code"
@@ -24,6 +25,10 @@ help:
 book: env
 	@$(BIN)/macgpu run --profile "$(PROFILE)" --device "$(DEVICE)" --chapter "$(CHAPTER)"
 	@$(BIN)/macgpu site --profile "$(PROFILE)"
+
+pdf: book $(VENV)/.tests-installed
+	@$(BIN)/python -m tests.browser
+	@$(BIN)/python -m macgpu.publish.pdf _build/html _build/book.pdf
 
 test: $(VENV)/.tests-installed
 	@$(BIN)/ruff check

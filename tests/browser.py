@@ -1,6 +1,7 @@
-"""A browser for the site's tests: found, else installed, else its absence is said.
+"""A browser for the site's tests and for the PDF: found, else installed, else its absence is said.
 
-``python -m tests.browser`` installs one where it can; ``make test`` calls it first.
+``python -m tests.browser`` installs one where it can; ``make test`` and ``make pdf`` call
+it first.
 """
 
 from __future__ import annotations
@@ -10,28 +11,8 @@ import platform
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-MAC_APPS = (
-    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
-    "/Applications/Chromium.app/Contents/MacOS/Chromium",
-)
-
-
-def find() -> str | None:
-    """The path of a Chrome or Chromium, the system's own or Playwright's; ``None`` without one."""
-    for name in NAMES:
-        if path := shutil.which(name):
-            return path
-    for path in MAC_APPS:
-        if Path(path).exists():
-            return path
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        path = playwright.chromium.executable_path
-    return path if Path(path).exists() else None
+from macgpu.publish.browser import find
 
 
 def install() -> None:

@@ -15,16 +15,19 @@ from importlib.metadata import version
 from pathlib import Path
 
 import nbformat
+import yaml
 from nbformat import NotebookNode
 
 from macgpu.claims import claims
 from macgpu.errors import BookError
 from macgpu.machine import RUN_MIME
+from macgpu.publish.address import FEED, Address, read_address
 from macgpu.publish.book import Book, Chapter, title_of
 from macgpu.publish.chips_page import chips_page
 from macgpu.publish.claims_page import claims_page
 from macgpu.publish.dtypes_page import dtypes_page
 from macgpu.publish.execute import Run, executed_run, is_current, without_colour
+from macgpu.publish.gallery import MARK, gallery
 from macgpu.publish.operators_page import operators_page
 from macgpu.publish.reported_list import reported_list
 from macgpu.publish.results import results_tables
@@ -76,8 +79,9 @@ def stage(book: Book, profile: str) -> Path:
     source = book.build / "source"
     shutil.rmtree(source, ignore_errors=True)
     (source / "notebooks").mkdir(parents=True)
-    for name in ("_config.yml", "_toc.yml"):
-        shutil.copy(book.root / name, source / name)
+    address = read_address(book.root / "_config.yml")
+    _write_config(book, source, address)
+    shutil.copy(book.root / "_toc.yml", source)
     shutil.copytree(book.root / "book", source / "book")
     rows: list[Row] = []
     for chapter in book.chapters():
@@ -93,7 +97,7 @@ def stage(book: Book, profile: str) -> Path:
     missing = {row.chapter.name for row in rows if row.run is None}
     for page in (source / "book").rglob("*.md"):
         page.write_text(without_figures_of(page.read_text("utf-8"), missing), "utf-8")
-    for name, text in generated_pages(rows).items():
+    for name, text in generated_pages(rows, address).items():
         (source / "book" / f"{name}.md").write_text(text, encoding="utf-8")
     for name, make in (
         ("results", lambda: results_tables(book.root / "results")),
@@ -102,13 +106,19 @@ def stage(book: Book, profile: str) -> Path:
         page = source / "book" / f"{name}.md"
         if page.is_file():
             page.write_text(page.read_text("utf-8") + "\n" + make(), "utf-8")
+    landing = source / "book" / "index.md"
+    results = gallery(book.executed(profile), {row.chapter.name for row in rows} - missing)
+    landing.write_text(landing.read_text("utf-8").replace(MARK, results), "utf-8")
+    if (book.root / "CHANGELOG.md").is_file():
+        shutil.copy(book.root / "CHANGELOG.md", source / "book" / "changes.md")
+    _add_page_links(book, source, address)
     return source
 
 
-def generated_pages(rows: list[Row]) -> dict[str, str]:
+def generated_pages(rows: list[Row], address: Address) -> dict[str, str]:
     """The pages that are made from data and from the installed torch, by name."""
     return {
-        "status": status_page(rows),
+        "status": status_page(rows) + address.status_line(),
         "claims": claims_page(claims()),
         "troubleshooting": troubleshooting_page(entries()),
         "variables": variables_page(),
@@ -117,6 +127,32 @@ def generated_pages(rows: list[Row]) -> dict[str, str]:
         "operators": operators_page(version("torch").partition("+")[0]),
         "chips": chips_page(),
     }
+
+
+def _write_config(book: Book, source: Path, address: Address) -> None:
+    config = yaml.safe_load((book.root / "_config.yml").read_text("utf-8"))
+    address.extend(config)
+    (source / "_config.yml").write_text(yaml.safe_dump(config), "utf-8")
+    if address.site:
+        changelog = (book.root / "CHANGELOG.md").read_text("utf-8")
+        (source / FEED).write_bytes(address.feed(changelog, config["title"]))
+
+
+def _add_page_links(book: Book, source: Path, address: Address) -> None:
+    """Put the links to edit and to report below every page."""
+    for page in sorted((source / "book").rglob("*.md")):
+        path = page.relative_to(source)
+        text = page.read_text("utf-8")
+        title = text.partition("\n")[0].removeprefix("# ")
+        links = address.page_links(path.as_posix(), title, (book.root / path).is_file())
+        page.write_text(text + links, "utf-8")
+    for chapter in book.chapters():
+        path = source / "notebooks" / chapter.path.name
+        page = nbformat.read(path, 4)
+        links = address.page_links(f"notebooks/{path.name}", title_of(page) or chapter.name, True)
+        if links:
+            page.cells.append(nbformat.v4.new_markdown_cell(links.strip(), id="page-links"))
+            nbformat.write(page, path)
 
 
 def without_figures_of(page: str, missing: set[str]) -> str:

@@ -3,13 +3,17 @@
 import http.server
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from urllib.parse import unquote
 
 import pytest
+from bs4 import BeautifulSoup
 
 from macgpu import troubleshooting
 from macgpu.operators import operators
-from tests import browser
+from macgpu.publish import browser
+from macgpu.publish.gallery import RESULTS
 
 PATH = browser.find()
 if PATH is None:
@@ -18,9 +22,14 @@ if PATH is None:
         allow_module_level=True,
     )
 
+from axe_playwright_python.sync_playwright import Axe  # noqa: E402
 from playwright.sync_api import Error, sync_playwright  # noqa: E402
+from pypdf import PdfReader  # noqa: E402
 
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+from macgpu.publish.pdf import print_book  # noqa: E402
+
+MOST_BYTES = 1_500_000
+"""Of a page with what only it loads."""
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
@@ -32,7 +41,7 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
 def chromium():
     with sync_playwright() as playwright:
         try:
-            started = playwright.chromium.launch(executable_path=PATH, args=ARGUMENTS)
+            started = playwright.chromium.launch(executable_path=PATH, args=list(browser.ARGUMENTS))
         except Error as error:
             pytest.skip(f"NO BROWSER: the one that is here does not start: {error.message[:200]}")
         yield started
@@ -194,20 +203,123 @@ def test_each_chapter_can_be_downloaded(site, pages):
             assert ".ipynb" in (site / name).read_text()
 
 
-def test_links_between_pages_hold(site, pages):
-    for name in pages:
-        html = (site / name).read_text()
-        for link in re.findall(r'<a[^>]* href="([^"#?]+)(?:[#?][^"]*)?"', html):
-            if not re.match(r"(https?|mailto):", link):
-                assert ((site / name).parent / link).resolve().exists(), f"{name} → {link}"
+def test_every_link_inside_of_the_site_holds(site):
+    parsed = {
+        path: BeautifulSoup(path.read_text("utf-8"), "html.parser")
+        for path in site.rglob("*.html")
+        if "_static" not in path.parts
+    }
+    names = {path: {tag["id"] for tag in page.find_all(id=True)} for path, page in parsed.items()}
+    links, broken = 0, []
+    for path, page in parsed.items():
+        for tag in page.find_all(["a", "area", "img", "link", "script", "source", "use"]):
+            link = tag.get("href") or tag.get("src") or tag.get("xlink:href")
+            if not link or re.match(r"(https?|mailto|data|javascript):", link):
+                continue
+            links += 1
+            address, _, anchor = link.partition("#")
+            file = unquote(address.partition("?")[0])
+            target = (path.parent / file).resolve() if file else path
+            if not target.exists() or (
+                anchor and target in names and unquote(anchor) not in names[target]
+            ):
+                broken.append(f"{path.relative_to(site)} → {link}")
+    assert broken == []
+    assert links > 500
 
 
-def test_links_to_a_place_on_a_page_hold(site, pages):
+def test_a_page_is_light(site, pages):
     for name in pages:
-        html = (site / name).read_text()
-        for link, anchor in re.findall(r'<a[^>]* href="([^"#?:]*)#([^"]+)"', html):
-            target = (site / name).parent / link if link else site / name
-            assert f'id="{anchor}"' in target.read_text(), f"{name} → {link}#{anchor}"
+        path = site / name
+        page = BeautifulSoup(path.read_text("utf-8"), "html.parser")
+        pictures = {path.parent / image["src"] for image in page.find_all("img", src=True)}
+        files = [path, *(file for file in pictures if file.is_file())]
+        assert sum(file.stat().st_size for file in files) < MOST_BYTES, name
+
+
+COLOUR = "color-contrast"
+# What passed is not told of, node by node.
+FINDINGS = {"resultTypes": ["violations"]}
+LOOKS = {
+    "light": (1280, "light", {}),
+    # What differs between the themes is colour alone, and colour is the same on any width.
+    "dark": (1280, "dark", {"runOnly": [COLOUR]}),
+    "narrow": (390, "light", {"rules": {COLOUR: {"enabled": False}}}),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_axe_has_no_serious_finding_on_any_page(chromium, address, pages, look):
+    width, theme, options = LOOKS[look]
+    context = chromium.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=theme, reduced_motion="reduce"
+    )
+    page = context.new_page()
+    found = []
+    for name in [*pages, "search.html", "genindex.html"]:
+        page.goto(f"{address}/{name}")
+        assert page.evaluate("document.documentElement.dataset.theme") == theme
+        found += [
+            f"{name}: {finding['impact']} {finding['id']} {node['target']} {node['failureSummary']}"
+            for finding in Axe().run(page, options=FINDINGS | options).response["violations"]
+            if finding["impact"] in ("serious", "critical")
+            for node in finding["nodes"]
+        ]
+    context.close()
+    assert not found, "\n".join(found)
+
+
+def test_a_wide_table_scrolls_with_the_keyboard(chromium, address):
+    context = chromium.new_context(viewport={"width": 390, "height": 800})
+    page = context.new_page()
+    page.goto(f"{address}/notebooks/03_know_your_gpu.html", wait_until="networkidle")
+    table = page.locator("article .book-table table, article table.book-table").first
+    table.focus()
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("document.activeElement.scrollLeft > 0")
+    context.close()
+
+
+def test_the_landing_page_leads_from_each_result_to_its_chapter(watched, address):
+    watched.page.goto(f"{address}/book/index.html")
+    cards = watched.page.locator("article .sd-card")
+    assert cards.count() == len(RESULTS)
+    for card in cards.all():
+        assert card.locator(".book-figure svg[role=img]").count() == 1
+    cards.last.locator("a").first.click()
+    watched.page.wait_for_url("**/notebooks/*.html")
+
+
+def test_the_book_prints_with_its_folded_cells_and_links_inside(site, tmp_path):
+    target = tmp_path / "book.pdf"
+    pages = ["book/index", "notebooks/02_first_training_run", "book/status"]
+    # Playwright runs once in a thread, and the browser of the other tests has this one.
+    with ThreadPoolExecutor() as pool:
+        sheets = pool.submit(print_book, site, pages, target).result()
+    book = PdfReader(target)
+    assert len(book.pages) == sheets > len(pages)
+    assert [entry.title for entry in book.outline] == [
+        "PyTorch on the Mac GPU",
+        "The first training run",
+        "Status",
+    ]
+    text = "\n".join(page.extract_text() for page in book.pages)
+    assert "Find out whether your Mac" in text
+    assert 'device = "auto"' in text, "the folded parameters are open on paper"
+    assert "Skip to main content" not in text and "Search" not in text, "no navigation"
+    assert "Edit this page" not in text
+
+    # A link from the chapter to the status page is one inside of the book.
+    chapter, status = (book.get_destination_page_number(entry) for entry in book.outline[1:])
+    links = [
+        note.get_object() for page in book.pages[chapter:status] for note in page.get("/Annots", [])
+    ]
+    assert book.pages[status].indirect_reference in [
+        link["/Dest"][0] for link in links if "/Dest" in link
+    ]
+    addresses = [link["/A"]["/URI"] for link in links if "/A" in link]
+    assert addresses and not [a for a in addresses if not a.startswith("https://")]
 
 
 def test_what_doctor_and_preflight_print_leads_to_its_entry(site):

@@ -280,7 +280,7 @@ def test_a_damaged_data_file_stops_only_the_chapters_that_read_it(small_book, mo
     from macgpu import data
 
     write_chapter(small_book, "02_two", "from macgpu import data")
-    monkeypatch.setattr(data, "SHA256", {"held-out.txt": "another"})
+    monkeypatch.setattr(data, "SHA256", {"fashion-mnist/held-out.txt": "another"})
     results, text = run(small_book)
     assert results == ["executed", "failed"]
     assert "is not the file that was shipped" in text and "Traceback" not in text
