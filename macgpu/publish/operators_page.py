@@ -7,10 +7,10 @@ from collections import Counter
 from macgpu.operators import Kind, operators
 
 MEANINGS = {
-    Kind.NATIVE: "has an MPS {term}`kernel`",
+    Kind.NATIVE: "has an MPS kernel",
     Kind.COMPOSED: "is made of other operators, whatever the device",
     Kind.GENERIC: "has one implementation for all devices, which may call other operators",
-    Kind.MISSING: "has nothing for MPS: it raises, or runs on the CPU with the {term}`fallback`",
+    Kind.MISSING: "has nothing for MPS: it raises, or runs on the CPU with the fallback",
 }
 
 FILTER = """```{raw} html
@@ -30,8 +30,8 @@ def operators_page(torch_version: str) -> str:
         f"Every operator of torch {torch_version} and how it gets to run on MPS, as "
         "`native_functions.yaml` in the wheel says. "
         "[Operators, data types, fallback](../notebooks/07_operators_dtypes_fallback.ipynb) "
-        "explains the states. A kernel that exists may still refuse a [data type](dtypes.md) or a "
-        "shape. "
+        "explains the states. A {term}`kernel` that exists may still refuse a "
+        "[data type](dtypes.md) or a shape. "
         "Two of the missing are registered in the macOS binary all the same: "
         "`embedding_renorm_`, which always runs on the CPU, and `_slow_conv2d_forward`, which "
         "raises.",
