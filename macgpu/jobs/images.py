@@ -265,10 +265,7 @@ def run(
         done.seconds.append(epoch.seconds)
         done.scores.append(_score(prepared.asked, batches, recipe.flip_at_test))
         if report is not None:
-            report(
-                f"epoch {number}: loss {epoch.loss:.3f}, test {done.scores[-1]:.2%}, "
-                f"{epoch.seconds:.2f} s"
-            )
+            report(f"epoch {number}: loss {epoch.loss:.3f}, test {done.scores[-1]:.2%}")
     if recipe.averaged is not None:
         last = _score(prepared.model, batches, recipe.flip_at_test)
         done.without["averaged weights"] = last

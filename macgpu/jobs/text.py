@@ -218,7 +218,7 @@ def run(
         if report is not None:
             report(
                 f"epoch {number}: loss {epoch.loss:.3f}, training {epoch.accuracy:.1%}, "
-                f"test {done.scores[-1]:.1%}, {epoch.seconds:.1f} s"
+                f"test {done.scores[-1]:.1%}"
             )
     return done
 

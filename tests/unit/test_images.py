@@ -215,6 +215,8 @@ def test_a_run_learns_what_a_glance_tells_and_scores_every_epoch(bright_and_dark
     assert done.scores[-1] == 1.0
     assert len(done.scores) == len(done.seconds) == len(lines) == TINY.epochs
     assert set(done.without) == set(images.AFTERWARDS)
+    # The page of a device that measures nothing shows these lines, too.
+    assert not any(line.endswith(" s") for line in lines)
     assert all(seconds > 0 for seconds in done.seconds)
 
 

@@ -266,6 +266,8 @@ def test_a_run_learns_what_one_word_tells_and_scores_every_epoch(good_and_bad):
     done = text.run(TINY, good_and_bad, good_and_bad, report=lines.append)
     assert done.scores[-1] == 1.0
     assert len(done.scores) == len(done.trained) == len(done.seconds) == len(lines) == 3
+    # The page of a device that measures nothing shows these lines, too.
+    assert not any(line.endswith(" s") for line in lines)
     kept = done.kept(5)
     assert kept.seed == 5 and kept.scores == tuple(done.scores)
 
