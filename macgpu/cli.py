@@ -1,5 +1,5 @@
 """The command line: ``macgpu run``, ``site``, ``doctor``, ``preflight``, ``softmps run``,
-``bench``, ``results``, ``classify`` and ``judge``.
+``bench``, ``results``, ``classify``, ``judge`` and ``generate``.
 
 What takes long to import is imported by the command that needs it.
 """
@@ -154,6 +154,28 @@ def judge(
         print(loaded.judge(sentence))
     except DataError as error:
         raise BookError(str(error)) from None
+
+
+@app.command()
+def generate(
+    model: Annotated[Path, typer.Argument(help="A generator's file, as chapter 17 saves it.")],
+    out: Annotated[Path, typer.Argument(help="The picture file to write, such as out.png.")],
+    seed: Annotated[int, typer.Option(help="The same seed makes the same pictures.")] = 0,
+    count: Annotated[int, typer.Option(help="How many pictures, side by side.")] = 16,
+) -> None:
+    """Make pictures of a seed, and write them side by side into one file."""
+    from macgpu.data import DataError
+    from macgpu.jobs import generator
+
+    loaded = generator.load(model)
+    try:
+        image = generator.sheet(loaded.of_seed(seed, count))
+        image.save(out)
+    except DataError as error:
+        raise BookError(str(error)) from None
+    except ValueError:
+        raise BookError(f"{out.name}: no format of pictures has such an ending") from None
+    print(f"{out.name}: {count} pictures of seed {seed}, {image.width}×{image.height} pixels")
 
 
 app.command("preflight", context_settings=preflight.CONTEXT_SETTINGS)(preflight.command)

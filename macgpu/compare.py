@@ -12,6 +12,7 @@ import torch
 from macgpu.measure import records
 from macgpu.measure.ceilings import peak_flops
 from macgpu.measure.footprint import EMPTIED, SIZES
+from macgpu.measure.jobs import Job
 from macgpu.measure.records import Comparison, Footprint, Label, Record, Result
 from macgpu.measure.steps import ladder
 from macgpu.measure.timing import Ratio, ratio_of_timings
@@ -401,6 +402,43 @@ def emptying_words(record: Record | None) -> str:
     return " ".join(sentences)
 
 
+def jobs_of(name: str) -> list[tuple[Record, Job]]:
+    """What the records hold of a job's recipe, each with its record, from old to new."""
+    found = [
+        (record, job)
+        for record in records.read_all()
+        for job in record.jobs
+        if (job.name, job.variant) == (name, "recipe")
+    ]
+    return sorted(found, key=lambda pair: pair[0].finished)
+
+
+def fullest_job(name: str) -> Record | None:
+    """The record that trained the job's recipe from the most seeds; of several, the newest."""
+    found = jobs_of(name)
+    best = max(found, key=lambda p: (len(p[1].runs), p[0].finished), default=None)
+    return best[0] if best else None
+
+
+def ways_table(name: str) -> pd.DataFrame:
+    """How fast a job's recipe was trained, one row a device and way of computing; the newest each.
+
+    The last column is the time of a pass over that of a plain loop's, computed in the same way.
+    """
+    ways = {(record.device.name, str(job.options)): job for record, job in jobs_of(name)}
+    table = pd.DataFrame(
+        {
+            "device": device,
+            "computed": options,
+            "seconds an epoch": job.epoch_s,
+            "samples a second": job.samples_per_s,
+            "time over a plain loop's": str(job.over_plain or "not measured"),
+        }
+        for (device, options), job in ways.items()
+    )
+    return table.set_index("device") if len(table) else table
+
+
 def job_table(record: Record, name: str) -> pd.DataFrame:
     """The variants of a job that a record holds, one row each, scores in per cent.
 
@@ -425,3 +463,35 @@ def job_table(record: Record, name: str) -> pd.DataFrame:
         for variant, scores, seconds in rows
     )
     return table.set_index("variant")
+
+
+def generation_table(record: Record) -> pd.DataFrame:
+    """The generators that a record holds and both bounds of their quality, one row each.
+
+    Of several seeds the median is shown, with the number of them.
+    """
+    rows = []
+    for made in record.generations:
+        rows.append(
+            {
+                "pictures": made.variant,
+                "iterations": made.runs[0].looks[-1].iterations,
+                "seeds": len(made.runs),
+                "distance": made.distance,
+                "precision": made.precision,
+                "recall": made.recall,
+                "ms an iteration": 1e3 * made.iteration_s,
+                "time over a plain loop's": str(made.over_plain or "not measured"),
+            }
+        )
+    for name in ("real", "noise"):
+        bound = getattr(record.generations[0], name)
+        rows.append(
+            {
+                "pictures": name,
+                "distance": bound.distance,
+                "precision": bound.precision,
+                "recall": bound.recall,
+            }
+        )
+    return pd.DataFrame(rows).set_index("pictures")

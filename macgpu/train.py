@@ -72,7 +72,8 @@ def fit(
         scheduler: stepped after every optimizer step.
         report: is given one line of plain text an epoch; ``None`` for silence.
     """
-    device = next(model.parameters()).device
+    parameter = next(model.parameters())
+    device = parameter.device
     seed_everything(seed)
     history = History()
     model.train()
@@ -81,7 +82,7 @@ def fit(
         synchronize(device)
         start = time.perf_counter()
         for inputs, labels in batches:
-            inputs, labels = _like_parameters(model, inputs), labels.to(device)
+            inputs, labels = _like(parameter, inputs), labels.to(device)
             optimizer.zero_grad(set_to_none=True)
             logits = model(inputs)
             loss = loss_fn(logits, labels)
@@ -110,9 +111,10 @@ def predict(model: nn.Module, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]
     """Logits (N, classes) and labels (N,) over all batches, on the CPU. In evaluation mode."""
     was_training = model.training
     model.eval()
+    parameter = next(model.parameters())
     logits, labels = [], []
     for inputs, batch_labels in batches:
-        logits.append(model(_like_parameters(model, inputs)))
+        logits.append(model(_like(parameter, inputs)))
         labels.append(batch_labels)
     model.train(was_training)
     return torch.cat(logits).cpu(), torch.cat(labels).cpu()
@@ -124,8 +126,7 @@ def accuracy(model: nn.Module, batches: Iterable[Batch]) -> float:
     return (logits.argmax(1) == labels).double().mean().item()
 
 
-def _like_parameters(model: nn.Module, inputs: Tensor) -> Tensor:
-    """Inputs on the model's device; of its data type too, unless they are whole numbers."""
-    parameter = next(model.parameters())
+def _like(parameter: Tensor, inputs: Tensor) -> Tensor:
+    """Inputs where the parameter lies; of its data type too, unless they are whole numbers."""
     dtype = parameter.dtype if inputs.is_floating_point() else inputs.dtype
     return inputs.to(parameter.device, dtype)

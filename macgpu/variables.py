@@ -62,7 +62,8 @@ REAL = {
         "not set",
         "at the first matrix product",
         "Set to anything, even 0, it makes matrix products use torch's own Metal kernel instead "
-        "of Apple's graphs.",
+        "of Apple's graphs. On an M4 Max it was reported as several times slower "
+        "([pytorch#198182](https://github.com/pytorch/pytorch/issues/198182)).",
         "aten/src/ATen/native/mps/operations/LinearAlgebra.mm",
     ),
     "PYTORCH_MPS_LOG_PROFILE_INFO": Variable(

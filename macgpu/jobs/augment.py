@@ -109,11 +109,14 @@ class Augmented:
         seed: int,
         normalise: Normalise,
         augmentation: Augmentation,
+        compiled: bool = False,
     ) -> None:
+        """With ``compiled``, what is done to a batch becomes one or two kernels."""
         self.batches = Batches(pictures, batch_size, shuffle_seed=seed, prepare=lambda x: x)
         self.normalise = normalise
         self.augmentation = augmentation
         self.generator = torch.Generator().manual_seed(seed)
+        self.change = torch.compile(self._change, dynamic=False) if compiled else self._change
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -124,8 +127,8 @@ class Augmented:
         draws = self.augmentation.draw(len(images), side, self.generator).to(images.device)
         parts = draws.split(self.batches.batch_size)
         for (batch, labels), part in zip(self.batches, parts, strict=True):
-            scaled = self.normalise(self.augmentation.shift(batch, part))
-            yield (
-                self.augmentation.cut(scaled, part) if self.augmentation.cutout else scaled,
-                labels,
-            )
+            yield self.change(batch, part), labels
+
+    def _change(self, images: Tensor, draws: Tensor) -> Tensor:
+        scaled = self.normalise(self.augmentation.shift(images, draws))
+        return self.augmentation.cut(scaled, draws) if self.augmentation.cutout else scaled

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 
@@ -19,18 +19,25 @@ class MovingAverage:
     def __init__(self, model: nn.Module, decay: float) -> None:
         """``decay`` is the weight of what was, 0 to 1: 1 - 1/n averages over about n updates."""
         self.module = copy.deepcopy(model).requires_grad_(False)
-        self.started = False
         self._average = get_ema_multi_avg_fn(decay)
+        # Looking them up anew in each update would take longer than a small network's average.
+        self._pairs: tuple[list[Tensor], list[Tensor]] | None = None
+        self._counters: tuple[list[Tensor], list[Tensor]] = ([], [])
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Take in the model's weights and buffers as they are now; whole numbers are copied."""
-        own, new = ([*m.parameters(), *m.buffers()] for m in (self.module, model))
-        pairs = list(zip(own, new, strict=True))
-        averaged = [pair for pair in pairs if self.started and pair[0].is_floating_point()]
-        if averaged:
-            self._average([a for a, _ in averaged], [b.detach() for _, b in averaged], 0)
-        for kept, value in pairs:
-            if not (self.started and kept.is_floating_point()):
-                kept.copy_(value)
-        self.started = True
+        """Take in the model's weights and buffers as they are now; whole numbers are copied.
+
+        The model is the same one in every update.
+        """
+        if self._pairs is None:
+            own, new = ([*m.parameters(), *m.buffers()] for m in (self.module, model))
+            torch._foreach_copy_(own, new)
+            self._pairs, self._counters = (
+                tuple([t for t in side if t.is_floating_point() == averaged] for side in (own, new))
+                for averaged in (True, False)
+            )
+            return
+        self._average(*self._pairs, 0)
+        if self._counters[0]:
+            torch._foreach_copy_(*self._counters)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -211,7 +210,8 @@ def prepare(
         trained = Autocast(model, getattr(torch, options.autocast))
     if options.compiled:
         trained = torch.compile(trained, mode=options.compiled, dynamic=False)
-    batches = Augmented(training, recipe.batch_size, seed, normalise, recipe.augmentation)
+    compiled = options.compiled is not None
+    batches = Augmented(training, recipe.batch_size, seed, normalise, recipe.augmentation, compiled)
     optimizer = torch.optim.SGD(
         model.parameters(),
         recipe.peak_rate,
@@ -227,14 +227,27 @@ def prepare(
         decay = 1 - 1 / max(1.0, recipe.averaged * steps)
         averaged = MovingAverage(model, decay)
         optimizer.register_step_post_hook(lambda *_: averaged.update(model))
-    loss = partial(F.cross_entropy, label_smoothing=recipe.label_smoothing)
+    loss = smoothed(recipe.label_smoothing, compiled)
     return Training(model, trained, averaged, batches, optimizer, scheduler, loss, seed)
+
+
+def smoothed(smoothing: float, compiled: bool = False) -> Callable[[Tensor, Tensor], Tensor]:
+    """The cross-entropy of logits (N, classes) and labels (N,) that are smoothed."""
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(logits, labels, label_smoothing=smoothing)
+
+    # Not in the mode of CUDA graphs: the losses of an epoch are kept, and there the next one
+    # would be written over the last.
+    return torch.compile(loss, dynamic=False) if compiled else loss
 
 
 def _scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer, steps: int) -> LRScheduler:
     if not recipe.one_cycle:
         return ConstantLR(optimizer, factor=0.5, total_iters=steps + 1)
-    return OneCycleLR(optimizer, recipe.peak_rate, steps, pct_start=0.2, cycle_momentum=False)
+    # A hair over a fifth: of five steps the rise would have no length, and torch divides by it.
+    rise = 0.2 + 1e-6
+    return OneCycleLR(optimizer, recipe.peak_rate, steps, pct_start=rise, cycle_momentum=False)
 
 
 def run(

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 import torch
+import torch.nn.functional as F
 from tokenizers import Tokenizer
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from transformers import get_linear_schedule_with_warmup
 
@@ -119,6 +120,7 @@ class Training:
     batches: SentenceBatches
     optimizer: torch.optim.Optimizer
     scheduler: LRScheduler
+    loss: Callable[[Tensor, Tensor], Tensor]
     seed: int
     epochs: int = 0
     """That are done."""
@@ -133,7 +135,8 @@ class Training:
             self.optimizer,
             1,
             seed,
-            scheduler=self.scheduler,
+            self.loss,
+            self.scheduler,
             report=None,
         )
         return history.epochs[0]
@@ -174,7 +177,10 @@ def prepare(
     optimizer.register_step_pre_hook(clip)
     steps = recipe.epochs * len(batches)
     scheduler = get_linear_schedule_with_warmup(optimizer, round(recipe.warm_up * steps), steps)
-    return Training(model, called, batches, optimizer, scheduler, seed)
+    # Not in the mode of CUDA graphs: the losses of an epoch are kept, and there the next one would
+    # be written over the last.
+    loss = torch.compile(F.cross_entropy) if options.compiled else F.cross_entropy
+    return Training(model, called, batches, optimizer, scheduler, loss, seed)
 
 
 def decayed(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:

@@ -79,3 +79,6 @@ class Job:
     @property
     def samples_per_s(self) -> float:
         return self.samples / self.epoch_s
+
+    def __str__(self) -> str:
+        return f"mean {self.mean:.2%} of {len(self.runs)}, {self.epoch_s:.2f} s an epoch"

@@ -14,7 +14,7 @@ from macgpu.measure.fields import unfit
 
 if TYPE_CHECKING:
     from macgpu.measure.records import Record
-    from macgpu.measure.timing import Timing
+    from macgpu.measure.timing import Ratio, Timing
     from macgpu.parallel.scaling import Scaling
 
 BEGUN = datetime(2026, 11, 30, tzinfo=timezone.utc)
@@ -67,6 +67,13 @@ def problems(record: Record) -> Iterator[tuple[str, str]]:
         for place, run in enumerate(job.runs):
             if len(run.scores) != len(run.seconds):
                 yield f"jobs.{number}.runs.{place}", "not each epoch has a score and a time"
+    for number, generation in enumerate(record.generations):
+        for place, run in enumerate(generation.runs):
+            ends = [look.iterations for look in run.looks]
+            if len(ends) != len(run.seconds):
+                yield f"generations.{number}.runs.{place}", "not each look has a time"
+            if ends != sorted(set(ends)):
+                yield f"generations.{number}.runs.{place}", "the looks are not in order"
     for field, measured, failure in _outcomes(record):
         if (measured is None) == (failure is None):
             yield f"{field}.failure", "there must be a measurement or a failure, not both"
@@ -104,6 +111,7 @@ def _repeated(record: Record) -> Iterator[str]:
         "comparisons": lambda e: (e.a, e.b),
         "loading": lambda e: replace(e, timing=None, failure=None),
         "jobs": lambda e: (e.name, e.data, e.variant, e.settings),
+        "generations": lambda e: (e.data, e.variant, e.settings),
         "footprints": lambda e: (e.model, e.batch_size, e.way),
     }
     for part, subject in about.items():
@@ -134,10 +142,8 @@ def _intervals(record: Record) -> Iterator[tuple[str, float, float, float]]:
     for number, comparison in enumerate(record.comparisons):
         ratio = comparison.ratio
         yield f"comparisons.{number}.ratio.median", ratio.low, ratio.median, ratio.high
-    for number, job in enumerate(record.jobs):
-        if (ratio := job.over_plain) is not None:
-            field = f"jobs.{number}.over_plain.median"
-            yield field, ratio.low, ratio.median, ratio.high
+    for field, ratio in _over_plain(record):
+        yield f"{field}.median", ratio.low, ratio.median, ratio.high
 
 
 def _medians(record: Record) -> Iterator[tuple[str, Sequence[float], float]]:
@@ -162,9 +168,16 @@ def _medians(record: Record) -> Iterator[tuple[str, Sequence[float], float]]:
     for number, speedup in enumerate(record.scaling.speedups if record.scaling else ()):
         ratio = speedup.ratio
         yield f"scaling.speedups.{number}.ratio.median", ratio.pairs, ratio.median
-    for number, job in enumerate(record.jobs):
-        if (ratio := job.over_plain) is not None:
-            yield f"jobs.{number}.over_plain.median", ratio.pairs, ratio.median
+    for field, ratio in _over_plain(record):
+        yield f"{field}.median", ratio.pairs, ratio.median
+
+
+def _over_plain(record: Record) -> Iterator[tuple[str, Ratio]]:
+    """Each comparison with a plain loop, with its field."""
+    for part in ("jobs", "generations"):
+        for number, entry in enumerate(getattr(record, part)):
+            if entry.over_plain is not None:
+                yield f"{part}.{number}.over_plain", entry.over_plain
 
 
 def _scaling_timings(scaling: Scaling | None) -> Iterator[tuple[str, Timing]]:

@@ -25,6 +25,7 @@ from macgpu.measure.ceilings import Cell
 from macgpu.measure.energy import Energy
 from macgpu.measure.fields import unfit
 from macgpu.measure.flops import Floor, Work
+from macgpu.measure.generation import Generation
 from macgpu.measure.jobs import Job
 from macgpu.measure.loading import Loading
 from macgpu.measure.parity import Parity
@@ -167,6 +168,7 @@ class Record:
     scaling: Scaling | None = None
     """Of a model split over several devices of this kind."""
     jobs: tuple[Job, ...] = ()
+    generations: tuple[Generation, ...] = ()
 
     @property
     def caption(self) -> str:
@@ -202,6 +204,7 @@ def make(
     footprints: tuple[Footprint, ...] = (),
     scaling: Scaling | None = None,
     jobs: tuple[Job, ...] = (),
+    generations: tuple[Generation, ...] = (),
 ) -> Record:
     """A record of what was measured on this machine, dated now."""
     return Record(
@@ -221,6 +224,7 @@ def make(
         footprints=footprints,
         scaling=scaling,
         jobs=jobs,
+        generations=generations,
     )
 
 

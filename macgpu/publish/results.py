@@ -8,10 +8,12 @@ from pathlib import Path
 
 from macgpu.measure import records
 from macgpu.measure.ceilings import bandwidth, peak_flops
+from macgpu.measure.generation import Generation
 from macgpu.measure.jobs import Job
 from macgpu.measure.loading import Loading
 from macgpu.measure.records import Comparison, Footprint, Label, Record, Result
 from macgpu.measure.suites import CURVE_WITHIN
+from macgpu.measure.timing import Ratio
 from macgpu.parallel.scaling import Speedup
 from macgpu.words import flop_rate, gib, percent
 
@@ -105,6 +107,20 @@ def _section(record: Record) -> str:
     if record.jobs:
         heading = ("Job", "Seeds", "Score", "An epoch", "Samples/s", "Time over a plain loop's")
         parts.append(_table(heading, map(_job_row, record.jobs)))
+    if record.generations:
+        heading = (
+            "Generator",
+            "Seeds",
+            "Fréchet distance",
+            "Real against real",
+            "Noise",
+            "Precision",
+            "Recall",
+            "An iteration",
+            "Samples/s",
+            "Time over a plain loop's",
+        )
+        parts.append(_table(heading, map(_generation_row, record.generations)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -182,15 +198,34 @@ def _footprint_row(point: Footprint) -> tuple[object, ...]:
 
 def _job_row(job: Job) -> tuple[object, ...]:
     spread = "" if job.spread is None else f" ± {100 * job.spread:.2f}"
-    ratio = job.over_plain
     return (
         f"{job.name}, {job.data}, {job.variant}; {job.settings}; {job.options}",
         len(job.runs),
         f"{job.metric} {100 * job.mean:.2f}{spread} %",
         f"{job.epoch_s:.3g} s",
         f"{job.samples_per_s:,.0f}",
-        f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio else "–",
+        _beside(job.over_plain),
     )
+
+
+def _generation_row(made: Generation) -> tuple[object, ...]:
+    return (
+        f"{made.data}, {made.variant}; {made.settings}; {made.options}; {made.features}",
+        len(made.runs),
+        f"{made.distance:.3g}",
+        f"{made.real.distance:.3g}",
+        f"{made.noise.distance:.3g}",
+        f"{made.precision:.2f}",
+        f"{made.recall:.2f}",
+        f"{1e3 * made.iteration_s:.3g} ms",
+        f"{made.samples_per_s:,.0f}",
+        _beside(made.over_plain),
+    )
+
+
+def _beside(ratio: Ratio | None) -> str:
+    """The time over another's, in turn."""
+    return f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio else "–"
 
 
 def _text(text: str) -> str:

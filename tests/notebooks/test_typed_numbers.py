@@ -12,7 +12,7 @@ import pytest
 from macgpu.publish.book import Chapter
 from tests.conftest import ROOT
 
-MEASURED = ("03", "05", "10", "11", "12", "13", "14", "16")
+MEASURED = ("03", "05", "10", "11", "12", "13", "14", "16", "17")
 CHAPTERS = [Chapter(path) for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))]
 CHAPTERS = [chapter for chapter in CHAPTERS if chapter.number in MEASURED]
 by_name = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.name)

@@ -186,6 +186,20 @@ def test_the_cycle_rises_to_the_peak_and_falls_to_nothing(bright_and_dark):
     assert flat == pytest.approx([TINY.peak_rate / 2] * len(flat))
 
 
+@pytest.mark.parametrize("steps", range(1, 8))
+def test_a_cycle_of_any_length_can_be_gone_through(bright_and_dark, steps):
+    few = bright_and_dark.first(16)
+    recipe = replace(TINY, epochs=steps)
+    training = images.prepare(recipe, few, Normalise.of(few), classes=2)
+    group, rates = training.optimizer.param_groups[0], []
+    training.optimizer.register_step_pre_hook(lambda *_: rates.append(group["lr"]))
+    for _ in range(steps):
+        training.epoch()
+    assert len(rates) == steps
+    assert all(0 < rate <= TINY.peak_rate for rate in rates)
+    assert rates[-1] < 0.01 * TINY.peak_rate
+
+
 def test_each_part_can_be_taken_away_and_only_that():
     recipe = Recipe(augmentation=Augmentation(cutout=8))
     for part in images.PARTS:

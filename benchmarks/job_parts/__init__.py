@@ -1,0 +1,1 @@
+"""The parts of :mod:`jobs`, one file a job."""
