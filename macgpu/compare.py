@@ -466,32 +466,32 @@ def job_table(record: Record, name: str) -> pd.DataFrame:
 
 
 def generation_table(record: Record) -> pd.DataFrame:
-    """The generators that a record holds and both bounds of their quality, one row each.
+    """The generators that a record holds and both bounds of their quality, one row each, in words.
 
     Of several seeds the median is shown, with the number of them.
     """
-    rows = []
-    for made in record.generations:
-        rows.append(
-            {
-                "pictures": made.variant,
-                "iterations": made.runs[0].looks[-1].iterations,
-                "seeds": len(made.runs),
-                "distance": made.distance,
-                "precision": made.precision,
-                "recall": made.recall,
-                "ms an iteration": 1e3 * made.iteration_s,
-                "time over a plain loop's": str(made.over_plain or "not measured"),
-            }
-        )
-    for name in ("real", "noise"):
-        bound = getattr(record.generations[0], name)
-        rows.append(
-            {
-                "pictures": name,
-                "distance": bound.distance,
-                "precision": bound.precision,
-                "recall": bound.recall,
-            }
-        )
-    return pd.DataFrame(rows).set_index("pictures")
+    made = {each.variant: each for each in record.generations}
+    bounds = {name: getattr(record.generations[0], name) for name in ("real", "noise")}
+    rows = [
+        {
+            "pictures": name,
+            "iterations": f"{each.runs[0].looks[-1].iterations:,}",
+            "seeds": f"{len(each.runs)}",
+            "distance": f"{each.distance:.3g}",
+            "precision": f"{each.precision:.2f}",
+            "recall": f"{each.recall:.2f}",
+            "ms an iteration": f"{1e3 * each.iteration_s:.2f}",
+            "time over a plain loop's": str(each.over_plain or "not measured"),
+        }
+        for name, each in made.items()
+    ]
+    rows += [
+        {
+            "pictures": name,
+            "distance": f"{bound.distance:.3g}",
+            "precision": f"{bound.precision:.2f}",
+            "recall": f"{bound.recall:.2f}",
+        }
+        for name, bound in bounds.items()
+    ]
+    return pd.DataFrame(rows).fillna("–").set_index("pictures")

@@ -1,12 +1,15 @@
-"""The record that the benchmark of whole jobs writes, here of the text job at its smallest."""
+"""The record that the benchmark of whole jobs writes, here of each job at its smallest."""
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from macgpu import compare
+from macgpu.jobs import images
 from macgpu.measure import records
+from macgpu.measure.steps import Options
 from macgpu.publish.results import results_tables
 from tests.conftest import ROOT
 
@@ -16,7 +19,7 @@ BENCHMARK = ROOT / "benchmarks" / "jobs.py"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("results")
-    options = ["--profile", "smoke", "--parts", "text", "--seeds", "3", "4", "--ablations", "1"]
+    options = ["--profile", "smoke", "--data", "subset", "--seeds", "3", "4", "--ablations", "1"]
     command = [sys.executable, str(BENCHMARK), *options, "--out", str(out)]
     subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
     return out
@@ -24,10 +27,10 @@ def folder(tmp_path_factory):
 
 def test_one_record_holds_all_of_the_text_job(folder):
     (record,) = records.read_all(folder)
-    assert record.suites == ("text",)
-    variants = {job.variant: job for job in record.jobs}
+    assert record.suites == ("images", "text", "generation")
+    variants = {job.variant: job for job in record.jobs if job.name == "text"}
     assert list(variants) == ["recipe", "without warm-up", "without buckets"]
-    assert {(job.name, job.data) for job in record.jobs} == {("text", "movie-snippets")}
+    assert {job.data for job in variants.values()} == {"movie-snippets"}
     recipe = variants["recipe"]
     assert [run.seed for run in recipe.runs] == [3, 4]
     assert len(variants["without buckets"].runs) == 1
@@ -38,8 +41,54 @@ def test_one_record_holds_all_of_the_text_job(folder):
     assert point.model == "bert-tiny-16" and point.predicted_bytes > 0
 
 
+def test_it_holds_the_pictures_with_and_without_each_part(folder):
+    (record,) = records.read_all(folder)
+    variants = {job.variant: job for job in record.jobs if job.name == "images"}
+    assert list(variants) == ["recipe", *(f"without {part}" for part in images.TRAINED)]
+    assert [run.seed for run in variants["recipe"].runs] == [3, 4]
+    assert variants["recipe"].over_plain is not None
+    assert all(len(run.seconds) == 1 for run in variants["recipe"].runs)
+
+
+def test_it_holds_generators_between_both_bounds(folder):
+    (record,) = records.read_all(folder)
+    assert [made.variant for made in record.generations] == ["first", "hinge", "usual"]
+    first, hinge, usual = record.generations
+    assert "usual loss, batch norm" in first.settings and "hinge loss" in hinge.settings
+    assert first.runs[0].looks[-1].iterations < hinge.runs[0].looks[-1].iterations
+    assert hinge.over_plain is not None and usual.over_plain is None
+    assert hinge.real.distance < hinge.noise.distance
+
+
 def test_the_pages_show_it(folder):
     (record,) = records.read_all(folder)
     assert list(compare.job_table(record, "text")["seeds"]) == [2, 1, 1]
+    table = compare.generation_table(record)
+    assert list(table.index) == ["first", "hinge", "usual", "real", "noise"]
+    assert table.loc["noise", "seeds"] == "–"
     shown = results_tables(folder)
     assert "text, movie-snippets, recipe; BERT (tiny" in shown
+    assert "subset, hinge; width 4" in shown
+
+
+def test_of_several_records_the_fullest_counts_and_each_way_is_shown(folder, monkeypatch):
+    (record,) = records.read_all(folder)
+    later = replace(record, finished="2027-01-01T00:00:00+00:00")
+
+    def only(runs, options):
+        jobs = (replace(job, runs=job.runs[:runs], options=options) for job in record.jobs)
+        return tuple(jobs)
+
+    plain, graphs = Options(), Options(compiled="reduce-overhead")
+    monkeypatch.setattr(records, "read_all", lambda: [replace(later, jobs=only(1, graphs)), record])
+    assert compare.fullest_job("images") is record
+    assert compare.fullest_job("nothing") is None
+    assert list(compare.ways_table("images")["computed"]) == [
+        str(record.jobs[0].options),
+        str(graphs),
+    ]
+    again = replace(later, jobs=only(2, plain))
+    monkeypatch.setattr(records, "read_all", lambda: [again, record])
+    assert compare.fullest_job("images") is again
+    assert len(compare.ways_table("images")) == 1
+    assert compare.ways_table("nothing").empty

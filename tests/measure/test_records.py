@@ -20,6 +20,7 @@ from macgpu.measure import problems, records, timing
 from macgpu.measure.ceilings import Cell
 from macgpu.measure.energy import Energy
 from macgpu.measure.flops import Floor, Work
+from macgpu.measure.generation import Generation, Look, MadeBy, Quality
 from macgpu.measure.jobs import Job, SeedRun
 from macgpu.measure.loading import Loading, Pass, ThreeWay
 from macgpu.measure.parity import same_curve
@@ -74,6 +75,27 @@ JOB = Job(
     RUNS,
     timing.ratio_of_pairs([0.9, 1.0, 1.1]),
 )
+LOOKS = (
+    Look(100, Quality(8.0, 0.5, 0.1)),
+    Look(300, Quality(2.0, 0.7, 0.6)),
+    Look(500, Quality(1.0, 0.8, 0.7)),
+)
+GENERATION = Generation(
+    "fashion-mnist",
+    "hinge",
+    "500 iterations",
+    "128 of a ResNet",
+    50,
+    Options(),
+    Quality(0.1, 0.9, 0.9),
+    Quality(20.0, 0.2, 0.0),
+    (
+        MadeBy(0, LOOKS, (9.0, 2.0, 4.0)),
+        MadeBy(1, (*LOOKS[:2], Look(500, Quality(3.0, 0.6, 0.5))), (9.0, 4.0, 4.0)),
+        MadeBy(2, (*LOOKS[:2], Look(500, Quality(2.5, 0.7, 0.4))), (9.0, 6.0, 6.0)),
+    ),
+    timing.ratio_of_pairs([0.9, 1.0, 1.1]),
+)
 RECORD = Record(
     version=1,
     provenance="reader",
@@ -88,6 +110,7 @@ RECORD = Record(
     results=(RESULT,),
     loading=(LOADING,),
     jobs=(JOB,),
+    generations=(GENERATION,),
 )
 
 
@@ -108,6 +131,15 @@ def test_a_job_is_summed_up_over_its_seeds():
     assert JOB.epoch_s == 3.0
     assert JOB.samples_per_s == 20_000
     assert replace(JOB, runs=RUNS[:1]).spread is None
+
+
+def test_a_generator_is_summed_up_by_medians_over_its_seeds():
+    assert (GENERATION.distance, GENERATION.precision, GENERATION.recall) == (2.5, 0.7, 0.5)
+    assert GENERATION.excess == pytest.approx(2.4)
+    # Of 400 iterations after the first look, which holds what is compiled: 6, 8 and 12 s.
+    assert GENERATION.iteration_s == pytest.approx(0.02)
+    assert GENERATION.samples_per_s == pytest.approx(2500)
+    assert MadeBy(0, LOOKS[:1], (9.0,)).iteration_s == pytest.approx(0.09)
     assert [run.seconds_to(0.8) for run in RUNS] == [15.0, 11.0]
     assert [run.seconds_to(0.92) for run in RUNS] == [None, 14.0]
 
@@ -211,7 +243,10 @@ def without(field):
         (changed("machine.memory_bytes", 10**400), "machine.memory_bytes", "too large"),
         *(
             (twice(part), f"{part}.1", "is there twice")
-            for part in ("ceilings", "results", "loading", "comparisons", "footprints")
+            for part in (
+                *("ceilings", "results", "loading", "comparisons", "footprints"),
+                *("jobs", "generations"),
+            )
         ),
         (changed("results.0.label.model", "what I ran last"), "results.0.label.model", "pattern"),
         (changed("results.0.label.batch_size", 0), "results.0.label.batch_size", "equal to 1"),
@@ -231,6 +266,18 @@ def without(field):
         (changed("jobs.0.runs.1.seconds", [8.0, 3.0]), "jobs.0.runs.1", "a score and a time"),
         (changed("jobs.0.over_plain.median", 1.05), "jobs.0.over_plain.median", "not the median"),
         (changed("jobs.0.over_plain.low", 1.05), "jobs.0.over_plain.median", "outside"),
+        (changed("generations.0.runs.0.seconds", [9.0, 2.0]), "generations.0.runs.0", "has a time"),
+        (
+            changed("generations.0.runs.0.looks.1.iterations", 600),
+            "generations.0.runs.0",
+            "not in order",
+        ),
+        (changed("generations.0.real.recall", 1.5), "generations.0.real.recall", "equal to 1"),
+        (
+            changed("generations.0.over_plain.median", 1.05),
+            "generations.0.over_plain.median",
+            "not the median",
+        ),
         (changed("hostname", "my-mac.local"), "hostname", "unexpected"),
         (changed("machine.hostname", "my-mac.local"), "machine.hostname", "unexpected"),
         (changed("machine.user", "me"), "machine.user", "unexpected"),

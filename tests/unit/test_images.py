@@ -93,6 +93,19 @@ def test_without_augmentation_pictures_stay_as_they_are():
     assert torch.equal(by_label, normalise(pictures.images))
 
 
+def test_compiled_the_pictures_and_their_loss_are_the_same(bright_and_dark):
+    pictures, normalise = bright_and_dark, Normalise.of(bright_and_dark)
+    change = Augmentation(padding=2, flip=True, cutout=3)
+    size, ways = len(pictures) // 2, (True, False)
+    passes = [list(Augmented(pictures, size, 0, normalise, change, way)) for way in ways]
+    for (one, labels), (other, same) in zip(*passes, strict=True):
+        torch.testing.assert_close(one, other)
+        assert torch.equal(labels, same)
+    logits = torch.randn(size, 10, generator=torch.Generator().manual_seed(0))
+    losses = [images.smoothed(0.1, way)(logits, labels) for way in ways]
+    torch.testing.assert_close(*losses)
+
+
 def test_scaling_gives_each_channel_no_mean_and_unit_variance():
     pictures = some(50, channels=3)
     pictures.images[:, 1] //= 4
