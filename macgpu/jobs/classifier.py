@@ -5,7 +5,7 @@ The file is a checkpoint's: tensors and plain values, read with ``weights_only=T
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +13,8 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor, nn
 
-from macgpu import checkpoints
-from macgpu.checkpoints import CheckpointError
 from macgpu.data import DataError
+from macgpu.jobs import cards
 from macgpu.jobs.augment import Normalise
 from macgpu.jobs.images import WithMirror
 from macgpu.jobs.resnet import resnet18_small
@@ -78,7 +77,7 @@ def save(path: Path, model: nn.Module, card: Card) -> None:
     Raises:
         CheckpointError: where it cannot be written.
     """
-    checkpoints.save_model(path, model, {"card": asdict(card)})
+    cards.save(path, "classifier", model, card)
 
 
 def load(path: Path, device: torch.device = torch.device("cpu")) -> Classifier:  # noqa: B008
@@ -87,19 +86,12 @@ def load(path: Path, device: torch.device = torch.device("cpu")) -> Classifier: 
     Raises:
         CheckpointError: where it is damaged, or holds no classifier; one line.
     """
-    path = Path(path)
-    progress = checkpoints.read(path).get("progress")
-    described = progress.get("card") if isinstance(progress, dict) else None
-    if not isinstance(described, dict) or set(described) != {f.name for f in fields(Card)}:
-        raise CheckpointError(f"{path.name}: holds no classifier's card")
-    card = Card(**described)
-    try:
-        model = resnet18_small(card.channels, len(card.classes), card.width)
-    except Exception as error:
-        # A card of strange values fails in as many ways as there are values.
-        raise CheckpointError(f"{path.name}: its card describes no network: {error}") from None
-    checkpoints.load_model(path, model)
-    return Classifier(model.to(device).eval(), card)
+    model, card = cards.load(path, "classifier", Card, _network)
+    return Classifier(model.to(device), card)
+
+
+def _network(card: Card) -> nn.Module:
+    return resnet18_small(card.channels, len(card.classes), card.width)
 
 
 def read_picture(path: Path, card: Card, fit: bool = False) -> Tensor:

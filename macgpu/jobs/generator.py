@@ -5,17 +5,15 @@ The file is a checkpoint's: tensors and plain values, read with ``weights_only=T
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from macgpu import checkpoints
-from macgpu.checkpoints import CheckpointError
 from macgpu.data import DataError
-from macgpu.jobs import gan
+from macgpu.jobs import cards, gan
 
 MOST = 10_000
 """Pictures at once."""
@@ -82,7 +80,7 @@ def save(path: Path, model: nn.Module, card: Card) -> None:
     Raises:
         CheckpointError: where it cannot be written.
     """
-    checkpoints.save_model(path, model, {"generator": asdict(card)})
+    cards.save(path, "generator", model, card)
 
 
 def load(path: Path, device: torch.device = torch.device("cpu")) -> Generator:  # noqa: B008
@@ -91,19 +89,12 @@ def load(path: Path, device: torch.device = torch.device("cpu")) -> Generator:  
     Raises:
         CheckpointError: where it is damaged, or holds no generator; one line.
     """
-    path = Path(path)
-    progress = checkpoints.read(path).get("progress")
-    described = progress.get("generator") if isinstance(progress, dict) else None
-    if not isinstance(described, dict) or set(described) != {f.name for f in fields(Card)}:
-        raise CheckpointError(f"{path.name}: holds no generator's card")
-    card = Card(**described)
-    try:
-        model = gan.generator(card.channels, card.side, card.width, card.latent)
-    except Exception as error:
-        # A card of strange values fails in as many ways as there are values.
-        raise CheckpointError(f"{path.name}: its card describes no network: {error}") from None
-    checkpoints.load_model(path, model)
-    return Generator(model.to(device).eval(), card)
+    model, card = cards.load(path, "generator", Card, _network)
+    return Generator(model.to(device), card)
+
+
+def _network(card: Card) -> nn.Module:
+    return gan.generator(card.channels, card.side, card.width, card.latent)
 
 
 def sheet(pictures: Tensor, columns: int = 8) -> Image.Image:

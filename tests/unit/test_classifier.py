@@ -150,7 +150,7 @@ def card_of_another_width(card):
 )
 def test_a_file_whose_card_does_not_fit_is_refused(file, change, said):
     content = checkpoints.read(file)
-    change(content["progress"]["card"])
+    change(content["progress"]["classifier"])
     checkpoints.write(file, {key: content[key] for key in ("parts", "progress")})
     with pytest.raises(CheckpointError, match=f"model.pt: .*{said}") as raised:
         classifier.load(file)
