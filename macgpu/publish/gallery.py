@@ -28,6 +28,8 @@ RESULTS = (
     Result("03_know_your_gpu", "launch-figure", "From what size on is a GPU worth its start?"),
     Result("04_mixed_precision", "underflow-figure", "Which gradients do sixteen bits lose?"),
     Result("06_memory_and_batch_size", "timeline-figure", "When does a step need the most memory?"),
+    Result("17_generation_dcgan", "time-figure", "How does a generator learn?"),
+    Result("15_images_resnet18", "confusion-figure", "Which classes are confused, and how often?"),
     Result("13_against_nvidia", "reported-figure-draw", "What did others measure on a Mac?"),
 )
 
