@@ -21,21 +21,11 @@ def require_choice(allowed: Iterable[str], /, **asked: object) -> None:
             _refuse(name, value, f"one of {', '.join(names)}")
 
 
-def require_choices(allowed: Iterable[str], /, **asked: object) -> None:
-    """Refuse a parameter that is no list of the names ``allowed``, one or more."""
-    names = list(allowed)
+def require_count(**asked: object) -> None:
+    """Refuse a parameter that is no whole number of at least 1."""
     for name, value in asked.items():
-        if not isinstance(value, list) or not value:
-            _refuse(name, value, f"a list of {', '.join(names)}")
-        for one in value:
-            require_choice(names, **{name: one})
-
-
-def require_count(least: int = 1, /, **asked: object) -> None:
-    """Refuse a parameter that is no whole number of at least ``least``."""
-    for name, value in asked.items():
-        if not _is_count(value, least):
-            _refuse(name, value, f"a whole number of at least {least}")
+        if not _is_count(value):
+            _refuse(name, value, "a whole number of at least 1")
 
 
 def require_counts(least: int, /, **asked: object) -> None:
@@ -79,7 +69,7 @@ def _require_models(name: str, value: object) -> None:
             _refuse(f"a model of {name}", model, f"one of {', '.join(CASES)}")
 
 
-def _is_count(value: object, least: int) -> bool:
+def _is_count(value: object, least: int = 1) -> bool:
     # A truth value is an int to Python, and no count to a reader.
     return type(value) is int and value >= least
 
