@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from macgpu.data import DataError, Pictures, Prepare
+from macgpu.errors import BookError
 
 JPEG_QUALITY = 90
 SUFFIXES = (".jpg", ".jpeg")
@@ -188,6 +189,26 @@ def spawn_loader(
         multiprocessing_context="spawn" if workers else None,
         persistent_workers=persistent and workers > 0,
     )
+
+
+def require_worker_runs(worker_runs: object) -> None:
+    """Refuse what is no list of pairs: a number of workers, and whether they persist.
+
+    The runs are compared, so one without workers and one whose workers persist must be there.
+
+    Raises:
+        BookError: with what was given and what it must be, in one line.
+    """
+    runs = worker_runs if isinstance(worker_runs, list) else []
+    paired = all(
+        isinstance(run, list) and [type(part) for part in run] == [int, bool] and run[0] >= 0
+        for run in runs
+    )
+    if not paired or [0, False] not in runs or not any(all(run) for run in runs):
+        raise BookError(
+            f"worker_runs = {worker_runs!r}: it must be a list of [number of workers, whether they "
+            "persist], with [0, False] and one whose workers persist"
+        )
 
 
 class OnDevice:
