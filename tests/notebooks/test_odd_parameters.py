@@ -33,6 +33,7 @@ ODD = {
 
 MEANT = {
     "cutout": (0,),
+    "seed": (0,),
     "seeds": ([0],),
     "part_seeds": ([0],),
     "folder": ("no such name", ""),
@@ -51,6 +52,7 @@ ODD_HERE = {
     "10_tensor_parallelism": {"degrees": [[1]], "sizes": [[2, 8], [8, 8]], "staged": [[2]]},
     "15_images_resnet18": {"target": [85]},
     "16_text_bert": {"longest": [2, 513], "planned_lengths": [[32, 513]]},
+    "17_generation_dcgan": {"most_tests": [9]},
     "18_best_practices_and_outlook": {"chosen": [{}], "lengths": [[64], [64, 64]]},
 }
 """Beyond that: what one chapter cannot take."""
