@@ -287,7 +287,7 @@ def footprint_table(record: Record | None) -> pd.DataFrame:
 
 
 def prediction_words(record: Record | None, tolerance: float) -> str:
-    """How many predictions came within ``tolerance`` (a share) of the measured peak.
+    """How many predictions came within ``tolerance`` (a share) of the measured peak, which did not.
 
     And which models of the suite's largest profile no run has measured yet.
     """
@@ -299,6 +299,7 @@ def prediction_words(record: Record | None, tolerance: float) -> str:
             "the suite memory of macgpu bench makes one."
         )
     within = sum(error <= tolerance for error in errors)
+    worst = max(points, key=lambda point: abs(point.error))
     models = dict.fromkeys(point.model for point in points)
     twice = {point.model for point in points if point.checkpointed}
     absent = [model for model in SIZES["full"] if model not in models]
@@ -308,8 +309,13 @@ def prediction_words(record: Record | None, tolerance: float) -> str:
         f"predicted and then measured, each after its warm-up ({', '.join(models)}). "
         f"The prediction was within {percent(tolerance)} of the measured peak for "
         f"{'all' if within == len(errors) else within} of them; the largest error was "
-        f"{percent(max(errors), 1)}."
+        f"{percent(max(errors), 1)}: {worst.model}, {worst.way}, at batch {worst.batch_size}, "
+        f"{gib(worst.predicted_bytes, 2)} predicted and {gib(worst.peak_bytes, 2)} measured."
     )
+    outside = [point for point in points if abs(point.error) > tolerance]
+    if outside:
+        ways = dict.fromkeys(f"{point.model} ({point.way})" for point in outside)
+        words += f" Those further off are of {', '.join(ways)}."
     if absent:
         words += f" Not measured there yet: {', '.join(absent)}."
     if once:

@@ -91,13 +91,14 @@ KINDS: dict[str, Kind] = {
     "hardcoded-cuda": Kind(
         FAILS,
         "CUDA is asked for by name{detail}",
-        "Choose the device once, at the top: device = torch.accelerator.current_accelerator() "
-        'or torch.device("cpu"), and use it everywhere.',
+        "Choose the device once, at the top, and use it everywhere: "
+        "device = torch.accelerator.current_accelerator(check_available=True) "
+        'or torch.device("cpu").',
     ),
     "cuda-or-cpu": Kind(
         HURTS,
         "the choice is between CUDA and the CPU: on a Mac this silently trains on the CPU",
-        "Ask torch.accelerator.current_accelerator(), which is mps on a Mac.",
+        "Ask torch.accelerator.current_accelerator(check_available=True), which is mps on a Mac.",
     ),
     "gpu-unused": Kind(
         HURTS,

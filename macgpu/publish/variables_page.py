@@ -6,13 +6,13 @@ from macgpu.variables import DOCUMENTATION, INVENTED, REAL, Variable
 
 INTRODUCTION = f"""# Environment variables
 
-Each name below is in the binary of the official macOS wheel of torch 2.14.1, and no other name of
-this kind is. What they mean is from [PyTorch's documentation]({DOCUMENTATION}) and from its source;
-when they are read is from the source alone, of a version that may be older than yours. Nothing here
-was tried on a Mac.
+The names under "Real ones" are in the binary of the official macOS wheel of torch 2.14.1, and no
+others of this kind. Those under "Invented ones" are not. What the real ones mean is from
+[PyTorch's documentation]({DOCUMENTATION}) and from its source; when they are read is from the
+source alone, of a version that may be older than yours. Nothing here was tried on a Mac.
 
-torch reads each of them **once**. To be sure, set a variable in the shell, before Python starts; in
-a notebook, in the first cell, before any import. The chapter on
+torch reads each of them **once**, at import or at first use. To be sure, set a variable in the
+shell, before Python starts; in a notebook, in the first cell, before any import. The chapter on
 [operators](../notebooks/07_operators_dtypes_fallback.ipynb) shows one that was set too late.
 `macgpu doctor` lists those that are set, and says which are not real.
 

@@ -304,7 +304,8 @@ def test_predictions_are_counted_against_the_tolerance():
     # 100 is predicted of each: off by 20, 25 and 9 %.
     words = compare.prediction_words(footprint_record(), 0.15)
     assert "3 steps" in words and "for 1 of them" in words
-    assert "error was 25.0\u00a0%" in words
+    assert "error was 25.0\u00a0%: resnet50, bfloat16, at batch 64, 0.00\u00a0GiB" in words
+    assert "further off are of resnet50 (bfloat16)" in words
     assert "for all of them" in compare.prediction_words(footprint_record(), 0.3)
     assert "no record yet" in compare.prediction_words(None, 0.15)
 
