@@ -427,20 +427,21 @@ def fullest_job(name: str) -> Record | None:
 
 
 def ways_table(name: str) -> pd.DataFrame:
-    """How fast a job's recipe was trained, one row a device and way of computing; the newest each.
+    """How fast a job's recipe was trained, one row a device and way of computing, in words.
 
-    The last column is the time of a pass over that of a plain loop's, computed in the same way.
+    Of equal ways the newest counts. The last column is the time of a pass over that of a plain
+    loop's, computed in the same way.
     """
     ways = {(record.device.name, str(job.options)): job for record, job in jobs_of(name)}
     table = pd.DataFrame(
         {
             "device": device,
-            "computed": options,
-            "seconds an epoch": job.epoch_s,
-            "samples a second": job.samples_per_s,
+            "compiled": job.options.compiled or "no",
+            "seconds an epoch": f"{job.epoch_s:.2f}",
+            "samples a second": f"{job.samples_per_s:,.0f}",
             "time over a plain loop's": str(job.over_plain or "not measured"),
         }
-        for (device, options), job in ways.items()
+        for (device, _), job in ways.items()
     )
     return table.set_index("device") if len(table) else table
 
@@ -464,7 +465,7 @@ def job_table(record: Record, name: str) -> pd.DataFrame:
             "mean": 100 * statistics.mean(scores),
             "lowest": 100 * min(scores),
             "highest": 100 * max(scores),
-            "seconds an epoch": seconds,
+            "seconds an epoch": "–" if seconds is None else f"{seconds:.2f}",
         }
         for variant, scores, seconds in rows
     )
