@@ -396,4 +396,4 @@ def test_a_job_has_a_row_for_each_variant_and_for_each_part_after_training():
     assert table["mean"].tolist() == pytest.approx([95.0, 94.0, 93.5])
     assert table["seeds"].tolist() == [2, 1, 2]
     assert table.loc["recipe", "lowest"] == pytest.approx(94)
-    assert table.loc["recipe", "seconds an epoch"] == 2.0
+    assert table.loc["recipe", "seconds an epoch"] == "2.00"
