@@ -9,9 +9,11 @@ from macgpu.claims import ARTICLES, VERDICTS, Claim
 
 REPOSITORIES = {"pytorch": "pytorch/pytorch", "transformers": "huggingface/transformers"}
 
-INTRODUCTION = """Two articles about training with PyTorch on a Mac have been copied many times. \
-This page lists what they claim and what the book found, each with the chapter that shows it. Much \
-of it was right when it was written, or is right on the machine of its author; a verdict is about \
+INTRODUCTION = """Two articles about training with PyTorch on a Mac stand at the beginning of this \
+book. They are in Chinese, and we know no address that will stay. This page lists what they claim \
+and what the book found, each with the chapter that shows it. The claims are in our words, \
+translated and shortened: you cannot check the wording here, only what is said of it. Much of it \
+was right when it was written, or is right on the machine of its author; a verdict is about \
 the sentence, with the software of today, and not about the people who wrote it.
 
 Where a claim is a line of code, the line was executed, on Linux or on the book's software MPS \
