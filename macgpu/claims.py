@@ -1,4 +1,4 @@
-"""What two widely read articles claim, and what was found: ``data/claims.csv``."""
+"""What two articles claim, and what was found: ``data/claims.csv``."""
 
 from __future__ import annotations
 
