@@ -76,7 +76,7 @@ def _section(record: Record) -> str:
     title = f"{record.device.name}, {moment}, {record.profile}"
     parts = [f"## {_text(title)}", _text(record.caption)]
     ceilings = [
-        f"{dtype} matrix product {flop_rate(peak)}"
+        f"{dtype} matrix product {_product(record, dtype, peak)}"
         for dtype in dict.fromkeys(cell.dtype for cell in record.ceilings)
         if (peak := peak_flops(record.ceilings, dtype))
     ]
@@ -143,6 +143,15 @@ def _comparison_row(comparison: Comparison) -> tuple[object, ...]:
         f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]",
         ratio.verdict,
     )
+
+
+def _product(record: Record, dtype: str, peak: float) -> str:
+    """The best rate with the side it was reached at, and the larger sides that were not timed."""
+    cells = [c for c in record.ceilings if c.kind == "matmul" and c.dtype == dtype]
+    side = next(cell.size for cell in cells if cell.flops_per_s == peak)
+    untimed = [f"{cell.size:,}" for cell in cells if cell.size > side and cell.timing is None]
+    note = f"; not timed at {', '.join(untimed)}" if untimed else ""
+    return f"{flop_rate(peak)} (side {side:,}{note})"
 
 
 def _timed_row(result: Result) -> tuple[object, ...]:
