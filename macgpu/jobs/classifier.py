@@ -117,7 +117,10 @@ def read_picture(path: Path, card: Card, fit: bool = False) -> Tensor:
         # What Pillow raises for a file that is missing, or not whole.
         why = getattr(error, "strerror", None) or error
         raise DataError(f"{path.name} cannot be read as a picture: {why}") from None
-    channels = 1 if image.mode in ("1", "L", "LA", "I", "I;16", "F") else 3
+    if image.mode[0] in "IF":
+        # Pillow would cut off what is brighter than 255.
+        raise DataError(f"{path.name} has more than 8 bits a point: save it with 8")
+    channels = 1 if image.mode in ("1", "L", "LA") else 3
     if not fit and (image.size != (card.side, card.side) or channels != card.channels):
         kind = "grey" if channels == 1 else "colour"
         raise DataError(

@@ -95,6 +95,8 @@ class Judge:
         """
         if not isinstance(text, str):
             raise DataError(f"a sentence is text, and this is {type(text).__name__}: {text!r:.40}")
+        if not text.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise DataError("the sentence holds bytes that are no text in UTF-8")
         ids = self.tokenizer.encode(text).ids[1:-1]
         if not ids:
             raise DataError("an empty sentence: there is nothing to judge")

@@ -54,9 +54,11 @@ def problems(record: Record) -> Iterator[tuple[str, str]]:
         yield "software.torch", "is missing"
     if record.device.type not in DEVICES:
         yield "device.type", f"is none of {', '.join(DEVICES)}"
-    for field in ("cores", "memory_bytes"):
-        if getattr(record.machine, field) < 1:
-            yield f"machine.{field}", "is less than 1"
+    for part in ("machine", "device"):
+        for field in ("cores", "memory_bytes"):
+            value = getattr(getattr(record, part), field)
+            if value is not None and value < 1:
+                yield f"{part}.{field}", "is less than 1"
     for field, samples, median in _medians(record):
         if not math.isclose(statistics.median(samples), median, rel_tol=1e-6):
             yield field, "is not the median of its samples"

@@ -86,7 +86,7 @@ def read_program(path: Path) -> Program:
     """
     path = path.resolve()
     if not path.is_file():
-        raise SourceError(f"{path.name} does not exist")
+        raise SourceError(f"{path.name} {'is no file' if path.exists() else 'does not exist'}")
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

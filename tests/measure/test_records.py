@@ -290,6 +290,7 @@ def without(field):
         (changed("software", {}), "software.torch", "is missing"),
         (changed("device.type", "tpu"), "device.type", "none of"),
         (changed("machine.cores", 0), "machine.cores", "less than 1"),
+        (changed("device.memory_bytes", -1), "device.memory_bytes", "less than 1"),
         (changed("machine.memory_bytes", -1), "machine.memory_bytes", "less than 1"),
         (
             changed("results.0.timing.steps_per_block", 0),

@@ -37,6 +37,7 @@ MEANT = {
     "seeds": ([0],),
     "part_seeds": ([0],),
     "folder": ("no such name", ""),
+    "keep": ("no such name", ""),
     "pretrained": ("no such name", ""),
 }
 """What can be, all the same, for a parameter of this name."""

@@ -121,6 +121,14 @@ def test_a_file_that_is_no_picture_is_named(tmp_path, content, said):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("points", [np.uint16, np.int32, np.float32])
+def test_more_than_eight_bits_a_point_are_refused_and_not_cut_off(tmp_path, points):
+    path = tmp_path / "deep.tiff"
+    Image.fromarray((np.arange(28 * 28).reshape(28, 28) * 80).astype(points)).save(path)
+    with pytest.raises(DataError, match="deep.tiff has more than 8 bits a point"):
+        classifier.read_picture(path, GREY, fit=True)
+
+
 def test_half_a_picture_is_refused(tmp_path):
     path = picture(tmp_path / "half.jpg", (200, 200), quality=95)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])

@@ -81,7 +81,10 @@ def test_what_the_vocabulary_does_not_cover_is_said(judge):
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [("", "empty"), (" \n\t", "empty"), (None, "NoneType"), (3.5, "float"), (["a"], "list")],
+    [
+        *(("", "empty"), (" \n\t", "empty"), ("good \udcff", "UTF-8")),
+        *((None, "NoneType"), (3.5, "float"), (["a"], "list")),
+    ],
 )
 def test_what_is_no_sentence_is_refused_in_a_line(judge, given, said):
     with pytest.raises(DataError, match=said) as raised:
