@@ -135,7 +135,7 @@ def features(
     """Of uint8 pictures (N, channels, side, side), float64 (N, D). In the model's mode."""
     device = next(model.parameters()).device
     parts = [model(normalise(part.to(device))) for part in images.split(batch_size)]
-    return torch.cat(parts).double().cpu().numpy()
+    return torch.cat(parts).cpu().double().numpy()
 
 
 @dataclass(frozen=True)
