@@ -1,6 +1,6 @@
 """The training loop that every later chapter uses.
 
-It is device-agnostic, and nothing in a step waits for the device: losses and hits are
+It is device-agnostic, and nothing in a step waits for the device: losses and guesses are
 gathered in tensors there, and read once an epoch.
 """
 
@@ -18,6 +18,8 @@ from macgpu.device import seed_everything, synchronize
 from macgpu.words import percent
 
 Batch = tuple[Tensor, Tensor]
+Forward = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""From the inputs and the labels of a batch to its mean loss and its logits."""
 
 
 @dataclass
@@ -54,7 +56,7 @@ def fit(
     optimizer: torch.optim.Optimizer,
     epochs: int,
     seed: int = 0,
-    loss_fn: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
+    forward: Forward | None = None,
     scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
     report: Callable[[str], None] | None = print,
 ) -> History:
@@ -68,42 +70,55 @@ def fit(
         epochs: passes over ``batches``.
         seed: of what is drawn at random while training, such as dropout. The weights and the
             order of the batches were decided by whoever made them.
-        loss_fn: of logits and labels, the mean over a batch.
+        forward: calls the model; :func:`plain_forward` by default.
         scheduler: stepped after every optimizer step.
         report: is given one line of plain text an epoch; ``None`` for silence.
     """
     parameter = next(model.parameters())
     device = parameter.device
+    forward = forward or plain_forward(model)
     seed_everything(seed)
     history = History()
     model.train()
     for number in range(1, epochs + 1):
-        losses, sizes, hits = [], [], torch.zeros((), dtype=torch.int64, device=device)
+        losses, guesses, answers = [], [], []
         synchronize(device)
         start = time.perf_counter()
         for inputs, labels in batches:
             inputs, labels = _like(parameter, inputs), labels.to(device)
             optimizer.zero_grad(set_to_none=True)
-            logits = model(inputs)
-            loss = loss_fn(logits, labels)
+            loss, logits = forward(inputs, labels)
             loss.backward()
             optimizer.step()
             if scheduler is not None:
                 scheduler.step()
-            losses.append(loss.detach())
-            sizes.append(len(labels))
-            hits += (logits.detach().argmax(1) == labels).sum()
+            # A copy: a compiler's CUDA graphs write the next loss into the same memory.
+            losses.append(loss.detach().clone())
+            guesses.append(logits.argmax(1))
+            answers.append(labels)
         synchronize(device)
         seconds = time.perf_counter() - start
         step_losses = torch.stack(losses).tolist()
+        hits = (torch.cat(guesses) == torch.cat(answers)).sum().item()
+        sizes = [len(labels) for labels in answers]
         samples = sum(sizes)
         history.step_losses += step_losses
         mean_loss = sum(a * b for a, b in zip(step_losses, sizes, strict=True)) / samples
-        epoch = Epoch(number, mean_loss, hits.item() / samples, seconds, samples)
+        epoch = Epoch(number, mean_loss, hits / samples, seconds, samples)
         history.epochs.append(epoch)
         if report is not None:
             report(str(epoch))
     return history
+
+
+def plain_forward(model: nn.Module) -> Forward:
+    """The cross-entropy of what the model gives, as it is."""
+
+    def forward(inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        logits = model(inputs)
+        return F.cross_entropy(logits, labels), logits.detach()
+
+    return forward
 
 
 @torch.no_grad()

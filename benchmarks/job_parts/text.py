@@ -38,7 +38,7 @@ def measure(asked: argparse.Namespace, log: Log) -> None:
         training, test = training.first(64), test.first(32)
     options = text.options_for(log.device)
     if log.device.type == "cuda":
-        # With CUDA graphs: launching kernel by kernel took that machine longer than computing.
+        # With CUDA graphs: launching kernel by kernel took an H200's host longer than computing.
         options = replace(options, compiled="reduce-overhead")
     recipe = RECIPES[asked.profile]
     if asked.epochs:
@@ -91,8 +91,11 @@ def over_plain(sentences: Sentences, recipe: text.Recipe, options: Options, prof
 
 def plain_pass(
     sentences: Sentences, recipe: text.Recipe, options: Options, seed: int = 0
-) -> Callable[[], None]:
-    """One pass of the same work in a loop written for nothing else."""
+) -> Callable[[], tuple[float, int]]:
+    """One pass of the same work in a loop written for nothing else.
+
+    The mean loss and the hits are read at the end, as the book's loop does.
+    """
     torch.manual_seed(seed)
     device = sentences.ids.device
     model = BertForSequenceClassification(bert.configuration(recipe.size)).to(device)
@@ -104,15 +107,16 @@ def plain_pass(
     generator = torch.Generator().manual_seed(seed)
     bounds = sentences.lengths, recipe.batch_size, recipe.padding, sentences.longest
 
-    def loss_of(x: Tensor, y: Tensor) -> Tensor:
+    def loss_of(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(device.type, dtype, enabled=options.autocast is not None):
             logits = model(input_ids=x, attention_mask=(x != PAD)[:, None, None, :]).logits
-        return F.cross_entropy(logits.float(), y)
+        return F.cross_entropy(logits.float(), y), (logits.detach().argmax(1) == y).sum()
 
     if options.compiled:
-        loss_of = torch.compile(loss_of, mode=options.compiled)
+        loss_of = torch.compile(loss_of, mode=options.compiled, dynamic=True)
 
-    def one_pass() -> None:
+    def one_pass() -> tuple[float, int]:
+        total, hits = torch.zeros((), device=device), torch.zeros((), device=device)
         plan = plan_batches(*bounds, generator)
         order = torch.cat([part for part, _ in plan]).to(device)
         start = 0
@@ -120,10 +124,14 @@ def plain_pass(
             chosen = order[start : start + len(part)]
             start += len(part)
             optimizer.zero_grad(set_to_none=True)
-            loss_of(sentences.ids[chosen, :width], sentences.labels[chosen]).backward()
+            loss, hit = loss_of(sentences.ids[chosen, :width], sentences.labels[chosen])
+            loss.backward()
             nn.utils.clip_grad_norm_(parameters, recipe.clip)
             for group in optimizer.param_groups:
                 group["lr"] = 1e-6 * (1 - start / len(order))
             optimizer.step()
+            total.add_(loss.detach(), alpha=len(chosen))
+            hits += hit
+        return total.item() / len(order), int(hits.item())
 
     return one_pass

@@ -65,10 +65,13 @@ class Augmentation:
     cutout: int = 0
 
     def draw(self, count: int, side: tuple[int, int], generator: torch.Generator) -> Tensor:
-        """Random numbers for ``count`` pictures of height and width ``side``: int64 (count, 5),
+        """Random numbers for ``count`` pictures of height and width ``side``: int16 (count, 5),
         the shift down and right (0 to twice the padding), mirrored or not, the square's centre."""
         highest = (2 * self.padding + 1, 2 * self.padding + 1, 2 if self.flip else 1, *side)
-        drawn = [torch.randint(high, (count,), generator=generator) for high in highest]
+        drawn = [
+            torch.randint(high, (count,), generator=generator, dtype=torch.int16)
+            for high in highest
+        ]
         return torch.stack(drawn, 1)
 
     def shift(self, images: Tensor, draws: Tensor) -> Tensor:
@@ -116,18 +119,23 @@ class Augmented:
         self.normalise = normalise
         self.augmentation = augmentation
         self.generator = torch.Generator().manual_seed(seed)
+        self._ahead: Tensor | None = None
         self.change = torch.compile(self._change, dynamic=False) if compiled else self._change
 
     def __len__(self) -> int:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        images = self.batches.pictures.images
-        side = tuple(images.shape[2:])
-        draws = self.augmentation.draw(len(images), side, self.generator).to(images.device)
-        parts = draws.split(self.batches.batch_size)
+        draws, self._ahead = self._draw() if self._ahead is None else self._ahead, None
+        parts = draws.to(self.batches.pictures.images.device).split(self.batches.batch_size)
         for (batch, labels), part in zip(self.batches, parts, strict=True):
             yield self.change(batch, part), labels
+        # The next pass's, while the device still works on this one.
+        self._ahead = self._draw()
+
+    def _draw(self) -> Tensor:
+        images = self.batches.pictures.images
+        return self.augmentation.draw(len(images), tuple(images.shape[2:]), self.generator)
 
     def _change(self, images: Tensor, draws: Tensor) -> Tensor:
         scaled = self.normalise(self.augmentation.shift(images, draws))

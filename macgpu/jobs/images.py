@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import ConstantLR, LRScheduler, OneCycleLR
 
@@ -19,8 +18,8 @@ from macgpu import data, train
 from macgpu.data import Batches, DataError, Pictures
 from macgpu.device import seed_everything
 from macgpu.jobs.augment import Augmentation, Augmented, Normalise
-from macgpu.jobs.autocast import Autocast
 from macgpu.jobs.average import MovingAverage
+from macgpu.jobs.forward import forward_of
 from macgpu.jobs.resnet import resnet18_small
 from macgpu.measure.jobs import SeedRun
 from macgpu.measure.steps import Options
@@ -163,23 +162,21 @@ class Training:
     """All that one run trains with; :meth:`epoch` goes through the pictures once."""
 
     model: nn.Module
-    trained: nn.Module
-    """The model as the loop calls it: compiled, in half precision, or as it is."""
+    forward: train.Forward
     averaged: MovingAverage | None
     batches: Augmented
     optimizer: torch.optim.Optimizer
     scheduler: LRScheduler
-    loss: Callable[[Tensor, Tensor], Tensor]
     seed: int
 
     def epoch(self) -> train.Epoch:
         history = train.fit(
-            self.trained,
+            self.model,
             self.batches,
             self.optimizer,
             1,
             self.seed,
-            self.loss,
+            self.forward,
             self.scheduler,
             report=None,
         )
@@ -205,11 +202,7 @@ def prepare(
     model = resnet18_small(training.images.shape[1], classes, recipe.width)
     layout = torch.channels_last if options.channels_last else torch.preserve_format
     model = model.to(device, memory_format=layout)
-    trained = model
-    if options.autocast:
-        trained = Autocast(model, getattr(torch, options.autocast))
-    if options.compiled:
-        trained = torch.compile(trained, mode=options.compiled, dynamic=False)
+    forward = forward_of(model, options, False, recipe.label_smoothing)
     compiled = options.compiled is not None
     batches = Augmented(training, recipe.batch_size, seed, normalise, recipe.augmentation, compiled)
     optimizer = torch.optim.SGD(
@@ -227,19 +220,7 @@ def prepare(
         decay = 1 - 1 / max(1.0, recipe.averaged * steps)
         averaged = MovingAverage(model, decay)
         optimizer.register_step_post_hook(lambda *_: averaged.update(model))
-    loss = smoothed(recipe.label_smoothing, compiled)
-    return Training(model, trained, averaged, batches, optimizer, scheduler, loss, seed)
-
-
-def smoothed(smoothing: float, compiled: bool = False) -> Callable[[Tensor, Tensor], Tensor]:
-    """The cross-entropy of logits (N, classes) and labels (N,) that are smoothed."""
-
-    def loss(logits: Tensor, labels: Tensor) -> Tensor:
-        return F.cross_entropy(logits, labels, label_smoothing=smoothing)
-
-    # Not in the mode of CUDA graphs: the losses of an epoch are kept, and there the next one
-    # would be written over the last.
-    return torch.compile(loss, dynamic=False) if compiled else loss
+    return Training(model, forward, averaged, batches, optimizer, scheduler, seed)
 
 
 def _scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer, steps: int) -> LRScheduler:

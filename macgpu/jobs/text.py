@@ -10,17 +10,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 import torch
-import torch.nn.functional as F
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from transformers import get_linear_schedule_with_warmup
 
 from macgpu import train
 from macgpu.device import seed_everything
 from macgpu.jobs import bert
-from macgpu.jobs.autocast import Autocast
 from macgpu.jobs.bert import Bert
+from macgpu.jobs.forward import forward_of
 from macgpu.jobs.tokens import Padding, SentenceBatches, Sentences, train_tokenizer
 from macgpu.measure.jobs import SeedRun
 from macgpu.measure.steps import Options
@@ -115,12 +114,10 @@ class Training:
     """All that one run trains with; :meth:`epoch` goes through the sentences once."""
 
     model: Bert
-    called: nn.Module
-    """The model as the loop calls it: compiled, in half precision, or as it is."""
+    forward: train.Forward
     batches: SentenceBatches
     optimizer: torch.optim.Optimizer
     scheduler: LRScheduler
-    loss: Callable[[Tensor, Tensor], Tensor]
     seed: int
     epochs: int = 0
     """That are done."""
@@ -130,12 +127,12 @@ class Training:
         seed = 1000 * self.seed + self.epochs
         self.epochs += 1
         history = train.fit(
-            self.called,
+            self.model,
             self.batches,
             self.optimizer,
             1,
             seed,
-            self.loss,
+            self.forward,
             self.scheduler,
             report=None,
         )
@@ -159,12 +156,8 @@ def prepare(
     else:
         model = Bert(bert.configuration(recipe.size))
     model = model.to(training.ids.device)
-    called = model
-    if options.autocast:
-        called = Autocast(model, getattr(torch, options.autocast))
-    if options.compiled:
-        # Batches differ in length: after the second, the compiler leaves the length open.
-        called = torch.compile(called, mode=options.compiled)
+    # Batches differ in length: the compiler leaves it open at once, and works once.
+    forward = forward_of(model, options, dynamic=True)
     batches = SentenceBatches(training, recipe.batch_size, recipe.padding, seed)
     optimizer = torch.optim.AdamW(
         decayed(model, recipe.weight_decay), recipe.peak_rate, fused=options.fused or None
@@ -177,10 +170,7 @@ def prepare(
     optimizer.register_step_pre_hook(clip)
     steps = recipe.epochs * len(batches)
     scheduler = get_linear_schedule_with_warmup(optimizer, round(recipe.warm_up * steps), steps)
-    # Not in the mode of CUDA graphs: the losses of an epoch are kept, and there the next one would
-    # be written over the last.
-    loss = torch.compile(F.cross_entropy) if options.compiled else F.cross_entropy
-    return Training(model, called, batches, optimizer, scheduler, loss, seed)
+    return Training(model, forward, batches, optimizer, scheduler, seed)
 
 
 def decayed(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:

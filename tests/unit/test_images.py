@@ -1,6 +1,5 @@
 """The images job: the network, augmentation, the recipe's parts, training, calibration."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -16,8 +15,10 @@ from macgpu.data import DataError, Pictures
 from macgpu.jobs import images
 from macgpu.jobs.augment import Augmentation, Augmented, Normalise
 from macgpu.jobs.calibration import confusion, reliability
+from macgpu.jobs.forward import forward_of
 from macgpu.jobs.images import Recipe
 from macgpu.jobs.resnet import resnet18_small
+from macgpu.measure.steps import Options
 
 TINY = Recipe(epochs=3, width=8, batch_size=16, peak_rate=0.05, averaged=0.1)
 
@@ -98,12 +99,15 @@ def test_compiled_the_pictures_and_their_loss_are_the_same(bright_and_dark):
     change = Augmentation(padding=2, flip=True, cutout=3)
     size, ways = len(pictures) // 2, (True, False)
     passes = [list(Augmented(pictures, size, 0, normalise, change, way)) for way in ways]
+    # A small network: to compile a ResNet for the CPU would take minutes.
+    network = nn.Sequential(nn.Flatten(), nn.LazyLinear(2))
+    network(pictures.images.float())
+    options = [Options(compiled="default" if way else None) for way in ways]
+    forwards = [forward_of(network, each, False, 0.1) for each in options]
     for (one, labels), (other, same) in zip(*passes, strict=True):
         torch.testing.assert_close(one, other)
         assert torch.equal(labels, same)
-    logits = torch.randn(size, 10, generator=torch.Generator().manual_seed(0))
-    losses = [images.smoothed(0.1, way)(logits, labels) for way in ways]
-    torch.testing.assert_close(*losses)
+        torch.testing.assert_close(*(forward(one, labels) for forward in forwards))
 
 
 def test_scaling_gives_each_channel_no_mean_and_unit_variance():
@@ -134,6 +138,17 @@ def test_the_seed_decides_the_augmented_batches_and_each_pass_is_another():
     assert not torch.equal(one, two)
     assert torch.equal(epoch(again)[0], one) and torch.equal(epoch(again)[0], two)
     assert not torch.equal(epoch(other)[0], one)
+
+
+def test_a_pass_that_is_broken_off_does_not_change_the_next(bright_and_dark):
+    normalise = Normalise.of(bright_and_dark)
+    whole, broken = (
+        Augmented(bright_and_dark, 8, 3, normalise, Augmentation(cutout=2)) for _ in range(2)
+    )
+    list(whole), list(broken)
+    list(whole), next(iter(broken))
+    for (one, _), (other, _) in zip(whole, broken, strict=True):
+        assert torch.equal(one, other)
 
 
 class Reads(TorchDispatchMode):
@@ -229,9 +244,12 @@ def test_label_smoothing_reaches_the_loss(bright_and_dark):
         Normalise.of(bright_and_dark),
         classes=2,
     )
-    logits, labels = torch.tensor([[2.0, 0.0]]), torch.tensor([0])
-    right, wrong = math.log1p(math.exp(-2)), 2 + math.log1p(math.exp(-2))
-    assert training.loss(logits, labels).item() == pytest.approx(0.9 * right + 0.1 * wrong)
+    inputs, labels = next(iter(training.batches))
+    loss, logits = training.forward(inputs, labels)
+    surprise = -logits.double().log_softmax(1)
+    right = surprise.gather(1, labels[:, None]).mean().item()
+    # Of two classes, a fifth that is spread evenly takes a tenth from the right one.
+    assert loss.item() == pytest.approx(0.8 * right + 0.2 * surprise.mean().item(), rel=1e-5)
 
 
 def test_a_run_learns_what_a_glance_tells_and_scores_every_epoch(bright_and_dark):
