@@ -122,6 +122,19 @@ def test_each_network_lowers_its_own_loss(pictures):
     assert fooled[-1] < 0.7 * fooled[0]
 
 
+@pytest.mark.parametrize("spectral", [True, False])
+def test_real_and_made_pictures_are_scored_as_if_apart(pictures, spectral):
+    torch.manual_seed(0)
+    judge = gan.discriminator(1, 8, 4, spectral)
+    if spectral:
+        # Its estimate of a singular value moves with each call in training mode.
+        judge.eval()
+    loss, made = gan.LOSSES["hinge"], torch.rand(20, 1, 8, 8)
+    _, judging, _ = gan.computed(None, judge, loss, torch.device("cpu"), Options())
+    apart = loss.judging(judge(gan.scaled(pictures.images)), judge(made))
+    torch.testing.assert_close(judging(pictures.images, made), apart)
+
+
 class Reads(TorchDispatchMode):
     """Counts how often a number is read from a tensor, which waits for the device."""
 
