@@ -420,8 +420,11 @@ def jobs_of(name: str) -> list[tuple[Record, Job]]:
 
 
 def fullest_job(name: str) -> Record | None:
-    """The record that trained the job's recipe from the most seeds; of several, the newest."""
-    found = jobs_of(name)
+    """The record that trained the job's recipe from the most seeds; of several, the newest.
+
+    One epoch is no training: a record may hold it for the sake of its speed.
+    """
+    found = [(record, job) for record, job in jobs_of(name) if job.epoch_s]
     best = max(found, key=lambda p: (len(p[1].runs), p[0].finished), default=None)
     return best[0] if best else None
 
@@ -429,21 +432,23 @@ def fullest_job(name: str) -> Record | None:
 def ways_table(name: str) -> pd.DataFrame:
     """How fast a job's recipe was trained, one row a device and way of computing, in words.
 
-    Of equal ways the newest counts. The last column is the time of a pass over that of a plain
-    loop's, computed in the same way.
+    Of equal ways the newest counts, for the time of an epoch and for the last column each: a pass
+    may have been timed beside a plain loop's, computed in the same way, in another record.
     """
-    ways = {(record.device.name, str(job.options)): job for record, job in jobs_of(name)}
-    table = pd.DataFrame(
-        {
-            "device": device,
-            "compiled": job.options.compiled or "no",
-            "seconds an epoch": f"{job.epoch_s:.2f}",
-            "samples a second": f"{job.samples_per_s:,.0f}",
-            "time over a plain loop's": str(job.over_plain or "not measured"),
-        }
-        for (device, _), job in ways.items()
-    )
-    return table.set_index("device") if len(table) else table
+    ways: dict[tuple[str, str], dict[str, object]] = {}
+    for record, job in jobs_of(name):
+        device = record.device.name
+        row = ways.setdefault((device, str(job.options)), {"device": device})
+        row["compiled"] = job.options.compiled or "no"
+        if job.epoch_s:
+            row["seconds an epoch"] = f"{job.epoch_s:.2f}"
+            row["samples a second"] = f"{job.samples_per_s:,.0f}"
+        if job.over_plain:
+            row["time over a plain loop's"] = str(job.over_plain)
+    columns = ["device", "compiled", "seconds an epoch", "samples a second"]
+    columns.append("time over a plain loop's")
+    table = pd.DataFrame(ways.values(), columns=columns, dtype=object)
+    return table.fillna("not measured").set_index("device")
 
 
 def job_table(record: Record, name: str) -> pd.DataFrame:
@@ -465,7 +470,7 @@ def job_table(record: Record, name: str) -> pd.DataFrame:
             "mean": 100 * statistics.mean(scores),
             "lowest": 100 * min(scores),
             "highest": 100 * max(scores),
-            "seconds an epoch": "–" if seconds is None else f"{seconds:.2f}",
+            "seconds an epoch": f"{seconds:.2f}" if seconds else "–",
         }
         for variant, scores, seconds in rows
     )

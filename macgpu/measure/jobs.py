@@ -71,14 +71,16 @@ class Job:
         return statistics.stdev(self.final) if len(self.runs) > 1 else None
 
     @property
-    def epoch_s(self) -> float:
-        """The median epoch's training, without each run's first epoch where there are more."""
-        times = [s for run in self.runs for s in (run.seconds[1:] or run.seconds)]
-        return statistics.median(times)
+    def epoch_s(self) -> float | None:
+        """The median epoch's training, without each run's first one; ``None`` where there is no
+        other: the first holds what is compiled."""
+        times = [s for run in self.runs for s in run.seconds[1:]]
+        return statistics.median(times) if times else None
 
     @property
-    def samples_per_s(self) -> float:
-        return self.samples / self.epoch_s
+    def samples_per_s(self) -> float | None:
+        return self.samples / self.epoch_s if self.epoch_s else None
 
     def __str__(self) -> str:
-        return f"mean {self.mean:.2%} of {len(self.runs)}, {self.epoch_s:.2f} s an epoch"
+        epoch = f", {self.epoch_s:.2f} s an epoch" if self.epoch_s else ""
+        return f"mean {self.mean:.2%} of {len(self.runs)}{epoch}"

@@ -211,8 +211,8 @@ def _job_row(job: Job) -> tuple[object, ...]:
         f"{job.name}, {job.data}, {job.variant}; {job.settings}; {job.options}",
         len(job.runs),
         f"{job.metric} {100 * job.mean:.2f}{spread} %",
-        f"{job.epoch_s:.3g} s",
-        f"{job.samples_per_s:,.0f}",
+        f"{job.epoch_s:.3g} s" if job.epoch_s else "–",
+        f"{job.samples_per_s:,.0f}" if job.samples_per_s else "–",
         _beside(job.over_plain),
     )
 

@@ -10,6 +10,7 @@ from macgpu import compare
 from macgpu.jobs import images
 from macgpu.measure import records
 from macgpu.measure.steps import Options
+from macgpu.measure.timing import ratio_of_pairs
 from macgpu.publish.results import results_tables
 from tests.conftest import ROOT
 
@@ -73,19 +74,43 @@ def test_the_pages_show_it(folder):
 
 def test_of_several_records_the_fullest_counts_and_each_way_is_shown(folder, monkeypatch):
     (record,) = records.read_all(folder)
-    later = replace(record, finished="2027-01-01T00:00:00+00:00")
 
-    def only(runs, options):
-        jobs = (replace(job, runs=job.runs[:runs], options=options) for job in record.jobs)
-        return tuple(jobs)
+    def made(month, seeds, options, epochs=2, **changes):
+        """The record, finished in that month, of so many seeds and epochs."""
+        jobs = []
+        for job in record.jobs:
+            runs = (
+                replace(run, scores=epochs * run.scores, seconds=epochs * run.seconds)
+                for run in job.runs[:seeds]
+            )
+            jobs.append(replace(job, runs=tuple(runs), options=options, **changes))
+        finished = f"2027-{month:02}-01T00:00:00+00:00"
+        return replace(record, finished=finished, jobs=tuple(jobs))
+
+    def held(*several):
+        monkeypatch.setattr(records, "read_all", lambda: several)
 
     plain, graphs = Options(), Options(compiled="reduce-overhead")
-    monkeypatch.setattr(records, "read_all", lambda: [replace(later, jobs=only(1, graphs)), record])
-    assert compare.fullest_job("images") is record
+    first, other = made(1, 2, plain), made(2, 1, graphs)
+    held(other, first)
+    assert compare.fullest_job("images") is first
     assert compare.fullest_job("nothing") is None
     assert list(compare.ways_table("images")["compiled"]) == ["no", "reduce-overhead"]
-    again = replace(later, jobs=only(2, plain))
-    monkeypatch.setattr(records, "read_all", lambda: [again, record])
-    assert compare.fullest_job("images") is again
+    newer = made(3, 2, plain)
+    held(newer, first)
+    assert compare.fullest_job("images") is newer
     assert len(compare.ways_table("images")) == 1
     assert compare.ways_table("nothing").empty
+    # One epoch, compiled in it: its time is none of training, its ratio is measured.
+    ratio = ratio_of_pairs([2.0] * 60)
+    speed = made(4, 2, plain, epochs=1, over_plain=ratio)
+    held(newer, speed)
+    assert compare.fullest_job("images") is newer
+    (way,) = compare.ways_table("images").to_dict("records")
+    (job,) = (job for job in newer.jobs if (job.name, job.variant) == ("images", "recipe"))
+    assert way["seconds an epoch"] == f"{job.epoch_s:.2f}"
+    assert way["time over a plain loop's"] == str(ratio)
+    held(speed)
+    assert compare.fullest_job("images") is None
+    (way,) = compare.ways_table("images").to_dict("records")
+    assert way["seconds an epoch"] == way["samples a second"] == "not measured"
