@@ -37,3 +37,5 @@ window.addEventListener("load", () => {
   makeScrollable();
 });
 window.addEventListener("resize", makeScrollable);
+// A table that was folded had no width until now. The event of an element does not bubble.
+document.addEventListener("toggle", makeScrollable, true);
