@@ -13,12 +13,12 @@ from pathlib import Path
 CHIPS = Path(__file__).resolve().parent.parent / "data" / "chips"
 
 COLUMNS = {
-    "announced": "announced",
+    "announced": "Announced",
     "cpu_cores": "CPU cores",
     "gpu_cores": "GPU cores",
-    "bandwidth_gb_s": "bandwidth (GB/s)",
-    "memory_gb": "memory, at most (GB)",
-    "fp32_tflops": "float32 (TFLOPS)",
+    "bandwidth_gb_s": "Bandwidth (GB/s)",
+    "memory_gb": "Memory, at most (GB)",
+    "fp32_tflops": "Float32 (TFLOPS)",
 }
 """The columns of ``chips.csv`` that hold values, with their headings."""
 
@@ -114,7 +114,7 @@ def chips_html(chips: tuple[Chip, ...], columns: tuple[str, ...] = tuple(COLUMNS
         for chip in chips
     )
     return (
-        f'<table class="book-table"><thead><tr><th>chip</th>{head}</tr></thead>'
+        f'<table class="book-table"><thead><tr><th>Chip</th>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table>"
     )
 
@@ -155,8 +155,9 @@ def _cell(
 def _cell_html(cell: tuple[Value, ...]) -> str:
     """The values; sources that all of them share stand once, at the end."""
     shared = len({value.sources for value in cell}) == 1
+    # A variant stays on one line; a line may end between two.
     parts = [
-        html.escape(value.text)
+        f"<span>{html.escape(value.text)}</span>"
         + ("" if shared and value is not cell[-1] else _keys_html(value.sources))
         for value in cell
     ]

@@ -92,16 +92,15 @@ def results_tables(folder: Path) -> str:
     left_out = [f"Left out: {_text(str(error))}." for error in refused]
     if not found:
         return "\n\n".join([*left_out, EMPTY])
-    heading = ("Device", "Finished (UTC)", "Holds", "Provenance", "Profile", "torch", "Record")
+    heading = ("Device", "Finished (UTC)", "Holds", "Profile", "Provenance", "torch")
     rows = [
         (
             f"{record.device.name} ({record.device.type})",
             Link(_moment(record), f"#{_anchor(name)}"),
-            ", ".join(_tables(record)) or "ceilings",
-            record.provenance,
+            ", ".join(["ceilings"] * bool(record.ceilings) + list(_tables(record))),
             record.profile,
+            record.provenance,
             record.software["torch"],
-            name,
         )
         for name, record in found.items()
     ]
@@ -127,7 +126,7 @@ def _curve_words(found: Iterable[Record]) -> list[str]:
 def _section(name: str, record: Record) -> str:
     """A record: what can be read in passing, and its tables folded."""
     title = f"{record.device.name}, {_moment(record)}, {record.profile}"
-    parts = [f"({_anchor(name)})=\n### {_text(title)}", _text(record.caption)]
+    parts = [f"({_anchor(name)})=\n### {_text(title)}", _text(f"{record.caption} File: {name}")]
     ceilings = [
         f"{dtype} matrix product {_product(record, dtype, peak)}"
         for dtype in dict.fromkeys(cell.dtype for cell in record.ceilings)
@@ -158,7 +157,7 @@ def _tables(record: Record) -> dict[str, str]:
             ("In one run, in turn", "Beside", "Its time over the other's", "Verdict"),
             map(_comparison_row, record.comparisons),
         ),
-        "splits": (
+        "split models": (
             ("Split over several", "Over", "How", "Speed-up over one of them"),
             map(_speedup_row, speedups),
         ),
