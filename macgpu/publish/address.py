@@ -18,6 +18,10 @@ import yaml
 ATOM = "http://www.w3.org/2005/Atom"
 FEED = "feed.xml"
 
+CLONE = "<!-- clone -->"
+SHARE = "<!-- share -->"
+"""Where a page says how to get the repository, and where to send a change."""
+
 
 @dataclass(frozen=True)
 class Address:
@@ -46,6 +50,42 @@ class Address:
         # HTML, since MyST escapes the & of an address twice.
         tags = [f'<a href="{escape(link)}">{words}</a>' for words, link in links.items()]
         return f'\n\n<p class="page-links">{" · ".join(tags)}</p>\n'
+
+    def fill(self, page: str) -> str:
+        """A page with the commands that need the repository's address in place of their marks."""
+        return page.replace(CLONE, self._clone()).replace(SHARE, self._share())
+
+    def _clone(self) -> str:
+        if not self.repository:
+            return (
+                "This copy of the book has no public address yet, so there is nothing to clone: go "
+                "into the folder that you were given."
+            )
+        folder = self.repository.rpartition("/")[2]
+        return f"```bash\ngit clone {self.repository}.git\ncd {folder}\n```"
+
+    def _share(self) -> str:
+        if not self.repository:
+            return (
+                "This copy of the book has no public address yet: send the file to whoever gave "
+                "you the copy."
+            )
+        host, _, name = self.repository.rpartition("/")
+        owners = host.rpartition("/")[0]
+        return (
+            f"Sharing needs an account. [Fork the repository]({self.repository}/fork), and type "
+            "your account's name in place of `NAME`:\n\n"
+            "```bash\n"
+            "git switch --create record-my-mac\n"
+            "git add results\n"
+            'git commit --message "Add a record of my Mac"\n'
+            f"git remote add mine {owners}/NAME/{name}.git\n"
+            "git push --set-upstream mine record-my-mac\n"
+            "```\n\n"
+            f"Then [open a pull request]({self.repository}/compare) from that branch. Without git, "
+            f"[open an issue]({self.repository}/issues/new?template=record.yml) and attach the "
+            "file."
+        )
 
     def status_line(self) -> str:
         """What this copy of the site lacks for want of an address; empty where it has all."""
