@@ -31,6 +31,8 @@ MARKS = {
 }
 
 SEPARATOR = " / "
+LONG = 8
+"""Letters of a value from which on each variant has a line of its own: a phone is narrow."""
 
 
 class ChipsError(ValueError):
@@ -155,13 +157,13 @@ def _cell(
 def _cell_html(cell: tuple[Value, ...]) -> str:
     """The values; sources that all of them share stand once, at the end."""
     shared = len({value.sources for value in cell}) == 1
-    # A variant stays on one line; a line may end between two.
     parts = [
-        f"<span>{html.escape(value.text)}</span>"
+        html.escape(value.text)
         + ("" if shared and value is not cell[-1] else _keys_html(value.sources))
         for value in cell
     ]
-    return SEPARATOR.join(parts) or "–"
+    long = any(len(value.text) >= LONG for value in cell)
+    return (" /<br>" if long else SEPARATOR).join(parts) or "–"
 
 
 def _keys_html(keys: tuple[str, ...]) -> str:
