@@ -83,7 +83,10 @@ def list_records(folder: Folder = Path("results")) -> None:
 
 
 @results.command()
-def compare(a: Path, b: Path) -> None:
+def compare(
+    a: Annotated[Path, typer.Argument(help="A record's file.")],
+    b: Annotated[Path, typer.Argument(help="The file of the record that it is set against.")],
+) -> None:
     """The time of each ceiling and case in A over its time in B, with an interval."""
     from macgpu.measure.timing import ratio_of_timings
 
