@@ -68,8 +68,8 @@ Job, score
   score is the mean over the seeds, ± its standard deviation.
 
 Fréchet distance, precision, recall
-: How near made pictures are to real ones: a distance, where less is nearer, between two bounds,
-  *real against real* and *noise*; and two shares, from 0 to 1. See
+: How near made pictures are to real ones: a distance, where less is nearer, with its bounds in
+  parentheses (real against other real ones, and noise); and two shares, from 0 to 1. See
   [generation](../notebooks/17_generation_dcgan.ipynb).
 """
 
@@ -181,11 +181,8 @@ def _tables(record: Record) -> dict[str, str]:
             (
                 "Generator",
                 "Seeds",
-                "Fréchet distance",
-                "Real against real",
-                "Noise",
-                "Precision",
-                "Recall",
+                "Fréchet distance (bounds)",
+                "Precision, recall",
                 "An iteration",
                 "Samples/s",
                 "Time over a plain loop's",
@@ -309,11 +306,8 @@ def _generation_row(made: Generation) -> tuple[object, ...]:
     return (
         f"{made.data}, {made.variant}; {made.settings}; {made.options}; {made.features}",
         len(made.runs),
-        f"{made.distance:.3g}",
-        f"{made.real.distance:.3g}",
-        f"{made.noise.distance:.3g}",
-        f"{made.precision:.2f}",
-        f"{made.recall:.2f}",
+        f"{made.distance:.3g} ({made.real.distance:.3g} to {made.noise.distance:.3g})",
+        f"{made.precision:.2f}, {made.recall:.2f}",
         f"{1e3 * made.iteration_s:.3g} ms",
         f"{made.samples_per_s:,.0f}",
         _beside(made.over_plain),

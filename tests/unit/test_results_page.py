@@ -12,6 +12,7 @@ from myst_parser.parsers.mdit import create_md_parser
 
 from macgpu.measure import records
 from macgpu.measure.energy import Energy
+from macgpu.measure.generation import Generation, Look, MadeBy, Quality
 from macgpu.measure.jobs import Job, SeedRun
 from macgpu.measure.loading import Loading, Pass, ThreeWay
 from macgpu.measure.records import Comparison, Footprint, Label, Result
@@ -180,6 +181,15 @@ def test_the_tables_of_a_record_are_folded_under_what_they_hold(tmp_path):
     folded = page.partition("<details>")[2].partition("</details>")[0]
     assert folded.startswith("<summary>Show training steps and energy</summary>\n\n| Training step")
     assert "| Energy of |" in folded and "Measured on" not in folded
+
+
+def test_a_generator_is_shown_between_its_bounds(tmp_path):
+    made = MadeBy(0, (Look(100, Quality(2.5, 0.7, 0.5)),), (2.0,))
+    bounds = Quality(0.1, 0.9, 0.9), Quality(20.0, 0.2, 0.0)
+    text = ("fashion-mnist", "hinge", "100 iterations", "128 of a ResNet", 50, Options())
+    write(tmp_path, generations=(Generation(*text, *bounds, (made,)),))
+    shown = row(results_tables(tmp_path), "| fashion-mnist, hinge; 100 iterations")
+    assert shown[1:] == ["1", "2.5 (0.1 to 20)", "0.70, 0.50", "20 ms", "2,500", "–"]
 
 
 def test_a_footprint_is_shown_beside_its_prediction(tmp_path):
