@@ -48,7 +48,7 @@ def claims_page(claims: list[Claim]) -> str:
             "",
             f"## Article {number}: {title}",
             "",
-            f'Its own title: <span lang="zh">{ORIGINALS[number]}</span>.',
+            f'Its own title, in Chinese: <span lang="zh">{ORIGINALS[number]}</span>.',
             "",
             *(_entry(claim) for claim in claims if claim.article == number),
         ]

@@ -52,4 +52,6 @@ def test_the_articles_own_titles_are_marked_as_chinese_and_stand_below_a_transla
     page = claims_page(claims.claims())
     for number, title in claims.ARTICLES.items():
         below = page.partition(f"## Article {number}: {title}\n")[2]
-        assert below.startswith(f'\nIts own title: <span lang="zh">{ORIGINALS[number]}</span>.\n')
+        assert below.startswith(
+            f'\nIts own title, in Chinese: <span lang="zh">{ORIGINALS[number]}</span>.\n'
+        )
