@@ -107,7 +107,7 @@ def _profile_problem(record: Record) -> str | None:
     timings = [entry.timing for entry in (*record.ceilings, *record.results) if entry.timing]
     for profile, effort in EFFORTS.items():
         if profile != record.profile and effort.blocks in (len(t.block_seconds) for t in timings):
-            return f"is {record.profile}, and {effort.blocks} blocks of a time are of {profile}"
+            return f"is {record.profile}, and a time of {effort.blocks} blocks is of {profile}"
     return None
 
 

@@ -29,10 +29,10 @@ Provenance, profile
   the sizes of {{term}}`profile`; compare records of one profile only.
 
 Training step, batch, samples/s
-: A model of the book's (after `bert-` stands the length in tokens), its data type, and
-  what is tuned: {{term}}`channels_last`, the {{term}}`fused optimizer`, `torch.compile` with its
-  mode. *timm's* and *transformers's* are those libraries' own
-  steps. A batch is pictures or sentences a step; the rate is the batch over the time of a step.
+: A model of the book's (after `bert-` stands the length in tokens), its data type, and what is
+  tuned: {{term}}`channels_last`, the {{term}}`fused optimizer`, `torch.compile` with its mode.
+  *timm's* and *transformers's* are those libraries' own steps. A batch is pictures or sentences a
+  step; the rate is the batch over the time of a step.
 
 Time of a step
 : The median, and in brackets its interval, of {percent(LEVEL)}. *Not warm*: the times had not
@@ -40,7 +40,8 @@ Time of a step
 
 Its time over the other's, time over a plain loop's, speed-up
 : Ratios of two programs that ran in turn, with an interval of {percent(RATIO_LEVEL)}. For a time,
-  above 1 is slower; for a speed-up, above 1 is faster.
+  above 1 is slower; for a speed-up, above 1 is faster. *Over* says over how many devices a layer
+  was split.
 
 Measured ceilings
 : The best rate of a matrix product, in operations a second, with the side of the square matrices;
@@ -138,7 +139,9 @@ def _section(name: str, record: Record) -> str:
         parts.append(f"Measured ceilings: {_text(', '.join(ceilings))}.")
     tables = _tables(record)
     if tables:
-        summary = f"<details><summary>Show {' and '.join(tables)}</summary>"
+        *others, last = tables
+        shown = " and ".join(filter(None, (", ".join(others), last)))
+        summary = f"<details><summary>Show {shown}</summary>"
         parts += [summary, *tables.values(), "</details>"]
     return "\n\n".join(parts) + "\n"
 

@@ -227,7 +227,11 @@ def without(field):
             "is 0.2, 0.1 is allowed, and it is marked as passed",
         ),
         *(
-            (changed("ceilings.0.timing", timed(blocks)), "profile", f"is quick, and {blocks}")
+            (
+                changed("ceilings.0.timing", timed(blocks)),
+                "profile",
+                f"is quick, and a time of {blocks}",
+            )
             for blocks in (5, 30)
         ),
         *(
