@@ -18,9 +18,12 @@ import yaml
 ATOM = "http://www.w3.org/2005/Atom"
 FEED = "feed.xml"
 
-CLONE = "<!-- clone -->"
-SHARE = "<!-- share -->"
-"""Where a page says how to get the repository, and where to send a change."""
+CLONE = "Clone the repository, and go into its folder.\n"
+SHARE = (
+    "Fork the repository, push the record to a branch of your fork, and open a pull request.\n"
+    "Without git, open an issue and attach the file.\n"
+)
+"""What a page says in its source, and the site by the commands that need an address."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,8 @@ class Address:
         return f'\n\n<p class="page-links">{" · ".join(tags)}</p>\n'
 
     def fill(self, page: str) -> str:
-        """A page with the commands that need the repository's address in place of their marks."""
-        return page.replace(CLONE, self._clone()).replace(SHARE, self._share())
+        """A page with the exact commands in place of :data:`CLONE` and :data:`SHARE`."""
+        return page.replace(CLONE, self._clone() + "\n").replace(SHARE, self._share() + "\n")
 
     def _clone(self) -> str:
         if not self.repository:

@@ -45,7 +45,7 @@ def test_without_an_address_nothing_points_anywhere_and_the_status_says_so(small
 
 def test_a_page_that_tells_how_to_take_part_has_the_address_of_the_configuration(published):
     page = published.root / "book" / "index.md"
-    page.write_text(f"# A small book\n\n{CLONE}\n\n{SHARE}\n")
+    page.write_text(f"# A small book\n\n{CLONE}\n{SHARE}")
     staged = stage(published, "smoke") / "book" / "index.md"
     text = staged.read_text()
     assert f"\ngit clone {REPOSITORY}.git\ncd REPO\n" in text
@@ -55,7 +55,7 @@ def test_a_page_that_tells_how_to_take_part_has_the_address_of_the_configuration
     config.write_text(config.read_text().replace(REPOSITORY, "''"))
     text = (stage(published, "smoke") / "book" / "index.md").read_text()
     assert text.count("has no public address yet") == 2
-    assert "git clone" not in text and "git push" not in text and "<!--" not in text
+    assert "git clone" not in text and "git push" not in text and "Fork the repository" not in text
 
 
 def test_the_page_that_asks_for_a_mac_says_how_to_get_and_send():
