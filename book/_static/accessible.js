@@ -37,5 +37,5 @@ window.addEventListener("load", () => {
   makeScrollable();
 });
 window.addEventListener("resize", makeScrollable);
-// A table that was folded had no width until now. The event of an element does not bubble.
+// A folded table may have had no width until now; Chromium gives it one. The event does not bubble.
 document.addEventListener("toggle", makeScrollable, true);
