@@ -13,12 +13,12 @@ from pathlib import Path
 CHIPS = Path(__file__).resolve().parent.parent / "data" / "chips"
 
 COLUMNS = {
-    "announced": "announced",
+    "announced": "Announced",
     "cpu_cores": "CPU cores",
     "gpu_cores": "GPU cores",
-    "bandwidth_gb_s": "bandwidth (GB/s)",
-    "memory_gb": "memory, at most (GB)",
-    "fp32_tflops": "float32 (TFLOPS)",
+    "bandwidth_gb_s": "Bandwidth (GB/s)",
+    "memory_gb": "Memory, at most (GB)",
+    "fp32_tflops": "Float32 (TFLOPS)",
 }
 """The columns of ``chips.csv`` that hold values, with their headings."""
 
@@ -31,6 +31,8 @@ MARKS = {
 }
 
 SEPARATOR = " / "
+LONG = 8
+"""Letters of a value from which on each variant has a line of its own: a phone is narrow."""
 
 
 class ChipsError(ValueError):
@@ -114,7 +116,7 @@ def chips_html(chips: tuple[Chip, ...], columns: tuple[str, ...] = tuple(COLUMNS
         for chip in chips
     )
     return (
-        f'<table class="book-table"><thead><tr><th>chip</th>{head}</tr></thead>'
+        f'<table class="book-table"><thead><tr><th>Chip</th>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table>"
     )
 
@@ -160,7 +162,8 @@ def _cell_html(cell: tuple[Value, ...]) -> str:
         + ("" if shared and value is not cell[-1] else _keys_html(value.sources))
         for value in cell
     ]
-    return SEPARATOR.join(parts) or "–"
+    long = any(len(value.text) >= LONG for value in cell)
+    return (" /<br>" if long else SEPARATOR).join(parts) or "–"
 
 
 def _keys_html(keys: tuple[str, ...]) -> str:

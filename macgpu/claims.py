@@ -12,7 +12,7 @@ CLAIMS = DATA / "claims.csv"
 
 VERDICTS = {
     "true": "right, if only under a condition that the evidence names",
-    "outdated": "was right for a version that is no longer to be had",
+    "outdated": "was right for an older version, and is not for today's",
     "wrong": "the code fails or does something else, or the statement is not so",
     "depends": "right for one machine, model or batch and not for another: measure",
     "unknown": "cannot be known without the setup, which is not given",

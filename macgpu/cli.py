@@ -143,15 +143,18 @@ def classify(
 @app.command()
 def judge(
     model: Annotated[Path, typer.Argument(help="A judge's file, as chapter 16 saves it.")],
-    sentence: Annotated[str, typer.Argument(help="A sentence, in quotes.")],
+    sentence: Annotated[list[str], typer.Argument(help="A sentence, in quotes.")],
 ) -> None:
     """Say whether a sentence is positive or negative, each with its probability."""
+    if len(sentence) > 1:
+        raise BookError(f"{len(sentence)} words, each by itself: put the sentence in quotes")
+
     from macgpu.data import DataError
     from macgpu.jobs import sentiment
 
     loaded = sentiment.load(model)
     try:
-        print(loaded.judge(sentence))
+        print(loaded.judge(sentence[0]))
     except DataError as error:
         raise BookError(str(error)) from None
 
@@ -164,6 +167,9 @@ def generate(
     count: Annotated[int, typer.Option(help="How many pictures, side by side.")] = 16,
 ) -> None:
     """Make pictures of a seed, and write them side by side into one file."""
+    if not out.parent.is_dir():
+        raise BookError(f"there is no folder {out.parent} to write {out.name} into")
+
     from macgpu.data import DataError
     from macgpu.jobs import generator
 

@@ -37,3 +37,5 @@ window.addEventListener("load", () => {
   makeScrollable();
 });
 window.addEventListener("resize", makeScrollable);
+// A folded table may have had no width until now; Chromium gives it one. The event does not bubble.
+document.addEventListener("toggle", makeScrollable, true);

@@ -110,16 +110,22 @@ def bandwidth(cells: tuple[Cell, ...], kind: str = "copy") -> float | None:
     return max(measured, key=lambda cell: cell.size).bytes_per_s if measured else None
 
 
+def what(cell: Cell) -> str:
+    """What a cell measures: ``"matmul float32, side 512"``, ``"launch"``."""
+    if cell.kind == "matmul":
+        return f"{cell.kind} {cell.dtype}, side {cell.size:,}"
+    return f"{cell.kind} {cell.dtype}, {cell.size:,} bytes" if cell.bytes else cell.kind
+
+
 def describe(cell: Cell) -> str:
     """A cell in a line of text."""
-    what = f"{cell.kind} {cell.dtype} {cell.size:,}"
     if cell.timing is None:
-        return f"{what}: {cell.failure}"
+        return f"{what(cell)}: {cell.failure}"
     if cell.flops_per_s:
-        return f"{what}: {flop_rate(cell.flops_per_s)}"
+        return f"{what(cell)}: {flop_rate(cell.flops_per_s)}"
     if cell.bytes_per_s:
-        return f"{what}: {cell.bytes_per_s / 1e9:.3g} GB/s"
-    return f"{cell.kind}: {cell.timing.median_s * 1e6:.3g} µs"
+        return f"{what(cell)}: {cell.bytes_per_s / 1e9:.3g} GB/s"
+    return f"{what(cell)}: {cell.timing.median_s * 1e6:.3g} µs"
 
 
 def _cell(

@@ -12,7 +12,8 @@ import typer
 from macgpu.words import counted
 
 if TYPE_CHECKING:
-    from macgpu.measure.records import Label, Result
+    from macgpu.measure.records import Record
+    from macgpu.measure.timing import Timing
 
 ALL = "all"
 SUITE_HELP = "ceilings, models, precision, energy, loading, memory or all."
@@ -82,21 +83,23 @@ def list_records(folder: Folder = Path("results")) -> None:
 
 
 @results.command()
-def compare(a: Path, b: Path) -> None:
-    """The time of each case in A over its time in B, with an interval."""
+def compare(
+    a: Annotated[Path, typer.Argument(help="A record's file.")],
+    b: Annotated[Path, typer.Argument(help="The file of the record that it is set against.")],
+) -> None:
+    """The time of each ceiling and case in A over its time in B, with an interval."""
     from macgpu.measure.timing import ratio_of_timings
 
     one, other = _read(a), _read(b)
     if one == other:
         _fail("A and B are the same record")
     print(f"A: {one.caption}\nB: {other.caption}")
-    timings = {_case(result): result.timing for result in other.results if result.timing}
-    shared = [r for r in one.results if r.timing and _case(r) in timings]
+    timings = _timings(other)
+    shared = {what: timing for what, timing in _timings(one).items() if what in timings}
     if not shared:
-        _fail("the two records share no case of the same model, batch and options")
-    for result in shared:
-        ratio = ratio_of_timings(result.timing, timings[_case(result)])
-        print(f"{result.label} ({result.label.step}): A takes {ratio}")
+        _fail("the two records share no ceiling, and no case of the same model, batch and options")
+    for what, timing in shared.items():
+        print(f"{what}: A takes {ratio_of_timings(timing, timings[what])}")
 
 
 @results.command()
@@ -108,14 +111,23 @@ def check(folder: Folder = Path("results")) -> None:
     found, refused = records.sort_out(folder)
     for error in refused:
         print(error)
+    for name in records.other_files(folder):
+        print(f"{name}: was not looked at, since its name does not end in .json")
     print(f"{counted(len(found) + len(refused), 'record')}, {len(refused)} refused")
     if refused:
         raise typer.Exit(1)
 
 
-def _case(result: Result) -> tuple[Label, bool]:
-    """What two results must share to be the same measurement."""
-    return result.label, result.energy is not None
+def _timings(record: Record) -> dict[str, Timing]:
+    """What was timed in a record, by words that two records share only for the same thing."""
+    from macgpu.measure.ceilings import what
+
+    found = {what(cell): cell.timing for cell in record.ceilings if cell.timing}
+    for result in record.results:
+        if result.timing:
+            run = ", while its energy was measured" if result.energy else ""
+            found[f"{result.label} ({result.label.step}){run}"] = result.timing
+    return found
 
 
 def _require_folder(folder: Path) -> None:
@@ -123,7 +135,7 @@ def _require_folder(folder: Path) -> None:
         _fail(f"{folder} is no folder" if folder.exists() else f"no folder {folder}")
 
 
-def _read(path: Path):
+def _read(path: Path) -> Record:
     from macgpu.measure import records
 
     try:

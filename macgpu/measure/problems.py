@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from macgpu.machine import DEVICES
 from macgpu.measure.fields import unfit
+from macgpu.measure.timing import EFFORTS
 
 if TYPE_CHECKING:
     from macgpu.measure.records import Record
@@ -79,6 +80,11 @@ def problems(record: Record) -> Iterator[tuple[str, str]]:
     for field, measured, failure in _outcomes(record):
         if (measured is None) == (failure is None):
             yield f"{field}.failure", "there must be a measurement or a failure, not both"
+    if problem := _profile_problem(record):
+        yield "profile", problem
+    for field, error, allowed in _passed(record):
+        if error > allowed:
+            yield field, f"is {error:.2g}, {allowed:.2g} is allowed, and it is marked as passed"
     for field, rate, most in _rates(record):
         if rate > most:
             yield field, f"{rate:.3g} a second is more than any device does"
@@ -94,6 +100,25 @@ def _date_problem(finished: str) -> str | None:
     # A day is more than two clocks differ by.
     latest = max(datetime.now(timezone.utc), BEGUN) + timedelta(days=1)
     return "lies in the future" if moment > latest else None
+
+
+def _profile_problem(record: Record) -> str | None:
+    """That times were taken with the effort of another profile, or ``None``."""
+    timings = [entry.timing for entry in (*record.ceilings, *record.results) if entry.timing]
+    for profile, effort in EFFORTS.items():
+        if profile != record.profile and effort.blocks in (len(t.block_seconds) for t in timings):
+            return f"is {record.profile}, and a time of {effort.blocks} blocks is of {profile}"
+    return None
+
+
+def _passed(record: Record) -> Iterator[tuple[str, float, float]]:
+    """Each error of a comparison that is marked as passed: its field, and what was allowed."""
+    for number, result in enumerate(record.results):
+        if result.parity is not None and result.parity.passed:
+            for name, allowed in asdict(result.parity.tolerance).items():
+                error = getattr(result.parity, name)
+                if error is not None:
+                    yield f"results.{number}.parity.{name}", error, allowed
 
 
 def _rates(record: Record) -> Iterator[tuple[str, float, float]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
@@ -47,6 +48,8 @@ _NAME = Field(pattern=r"^[\w.+-]+$")
 # no infinite number, no text where a number belongs.
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
 
+_PROFILE_IN_NAME = re.compile(r"-(smoke|quick|full)-\d{4}-\d\d-\d\d-")
+"""As :func:`write` names a file; under another name, a record may be of any profile."""
 
 PRECISION = "precision: "
 """Begins the names of the steps of the suite "precision"."""
@@ -278,6 +281,15 @@ def paths(folder: Path = RESULTS) -> list[Path]:
     return sorted(path for path in Path(folder).glob("*.json") if path.name[0] != ".")
 
 
+def other_files(folder: Path = RESULTS) -> list[str]:
+    """The names of the files in a folder that are read as no record, since they do not end so.
+
+    A name is given as it prints; those that a file manager hides are left out.
+    """
+    others = (path.name for path in Path(folder).iterdir() if path.is_file())
+    return sorted(_printable(n) for n in others if n[0] != "." and not n.endswith(".json"))
+
+
 def sort_out(folder: Path = RESULTS) -> tuple[dict[str, Record], list[RecordError]]:
     """The records of a folder by the name of their file, and why each other file is refused."""
     found: dict[str, Record] = {}
@@ -314,14 +326,29 @@ def _say_once(line: str) -> None:
 
 def _refusal(*parts: str) -> RecordError:
     """Of file, field and reason; empty ones are left out, and nothing in it moves a terminal."""
-    text = ": ".join(filter(None, parts))
-    return RecordError("".join(one if one.isprintable() else ascii(one)[1:-1] for one in text))
+    return RecordError(_printable(": ".join(filter(None, parts))))
+
+
+def _printable(text: str) -> str:
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def _unique(name: str, pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object of JSON whose keys are each there once: a reader sees the first, json the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _refusal(name, next(key for key in keys if keys.count(key) > 1), "is there twice")
+    return found
 
 
 def _validate(content: bytes, name: str) -> Record:
     try:
         # json would guess the encoding of bytes, and so take what the schema does not.
-        version = json.loads(content.decode())["version"]
+        unique = functools.partial(_unique, name)
+        version = json.loads(content.decode(), object_pairs_hook=unique)["version"]
+    except RecordError:
+        raise
     except (ValueError, RecursionError) as error:
         raise _refusal(name, f"not whole JSON, damaged or cut off: {error}") from None
     except (KeyError, TypeError):
@@ -336,9 +363,13 @@ def _validate(content: bytes, name: str) -> Record:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        raise _refusal(name, field, first["msg"].lower()) from None
+        # Only its first letter: what it quotes, such as the T in a date, stays as it is.
+        raise _refusal(name, field, first["msg"][:1].lower() + first["msg"][1:]) from None
     if odd := unfit(name):
         raise _refusal(name, f"the file's name holds {ascii(odd)}")
+    named = _PROFILE_IN_NAME.search(name)
+    if named and named[1] != record.profile:
+        raise _refusal(name, "profile", f"is {record.profile}, and the file's name says {named[1]}")
     for field, problem in unfit_values(_SCHEMA.dump_python(record)):
         raise _refusal(name, field, problem)
     if problem := why_not_measured(record.device.type, record.machine):

@@ -18,6 +18,13 @@ import yaml
 ATOM = "http://www.w3.org/2005/Atom"
 FEED = "feed.xml"
 
+CLONE = "Clone the repository, and go into its folder.\n"
+SHARE = (
+    "Fork the repository, push the record to a branch of your fork, and open a pull request.\n"
+    "Without git, open an issue and attach the file.\n"
+)
+"""What a page says in its source, and the site by the commands that need an address."""
+
 
 @dataclass(frozen=True)
 class Address:
@@ -46,6 +53,42 @@ class Address:
         # HTML, since MyST escapes the & of an address twice.
         tags = [f'<a href="{escape(link)}">{words}</a>' for words, link in links.items()]
         return f'\n\n<p class="page-links">{" · ".join(tags)}</p>\n'
+
+    def fill(self, page: str) -> str:
+        """A page with the exact commands in place of :data:`CLONE` and :data:`SHARE`."""
+        return page.replace(CLONE, self._clone() + "\n").replace(SHARE, self._share() + "\n")
+
+    def _clone(self) -> str:
+        if not self.repository:
+            return (
+                "This copy of the book has no public address yet, so there is nothing to clone: go "
+                "into the folder that you were given."
+            )
+        folder = self.repository.rpartition("/")[2]
+        return f"```bash\ngit clone {self.repository}.git\ncd {folder}\n```"
+
+    def _share(self) -> str:
+        if not self.repository:
+            return (
+                "This copy of the book has no public address yet: send the file to whoever gave "
+                "you the copy."
+            )
+        host, _, name = self.repository.rpartition("/")
+        owners = host.rpartition("/")[0]
+        return (
+            f"Sharing needs an account. [Fork the repository]({self.repository}/fork), and type "
+            "your account's name in place of `NAME`:\n\n"
+            "```bash\n"
+            "git switch --create record-my-mac\n"
+            "git add results\n"
+            'git commit --message "Add a record of my Mac"\n'
+            f"git remote add mine {owners}/NAME/{name}.git\n"
+            "git push --set-upstream mine record-my-mac\n"
+            "```\n\n"
+            f"Then [open a pull request]({self.repository}/compare) from that branch. Without git, "
+            f"[open an issue]({self.repository}/issues/new?template=record.yml) and attach the "
+            "file."
+        )
 
     def status_line(self) -> str:
         """What this copy of the site lacks for want of an address; empty where it has all."""

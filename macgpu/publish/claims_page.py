@@ -9,6 +9,12 @@ from macgpu.claims import ARTICLES, VERDICTS, Claim
 
 REPOSITORIES = {"pytorch": "pytorch/pytorch", "transformers": "huggingface/transformers"}
 
+ORIGINALS = {
+    "1": "深度解析：Pytorch在Mac GPU上的训练与性能测评",
+    "2": "PyTorch 在 Mac M2 上的性能真相MPS 加速实测与避坑指南",
+}
+"""The articles' own titles, as in the copies that were read: what a reader can search for."""
+
 INTRODUCTION = """Two articles about training with PyTorch on a Mac stand at the beginning of this \
 book. They are in Chinese, and we know no address that will stay. This page lists what they claim \
 and what the book found, each with the chapter that shows it. The claims are in our words, \
@@ -41,6 +47,8 @@ def claims_page(claims: list[Claim]) -> str:
         lines += [
             "",
             f"## Article {number}: {title}",
+            "",
+            f'Its own title, in Chinese: <span lang="zh">{ORIGINALS[number]}</span>.',
             "",
             *(_entry(claim) for claim in claims if claim.article == number),
         ]

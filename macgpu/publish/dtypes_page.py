@@ -21,7 +21,7 @@ refuse a type: [operators, data types, fallback](../notebooks/07_operators_dtype
 shows how to find out, and [mixed precision](../notebooks/04_mixed_precision.ipynb) which of them
 training can use.
 
-| Type | Bytes | On mps |
+| Type | Bytes a number | On mps |
 |---|---|---|"""
 
 REMARKS = "\n## Remarks\n"

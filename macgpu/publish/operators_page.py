@@ -31,7 +31,8 @@ def operators_page(torch_version: str) -> str:
         "`native_functions.yaml` in the wheel says. "
         "[Operators, data types, fallback](../notebooks/07_operators_dtypes_fallback.ipynb) "
         "explains the states. A {term}`kernel` that exists may still refuse a "
-        "[data type](dtypes.md) or a shape. "
+        "[data type](dtypes.md) or a shape. The column CUDA says, for comparison, whether that "
+        "file lists a kernel for NVIDIA's cards; those of `add` are generated, so it lists none. "
         "Two of the missing are registered in the macOS binary all the same: "
         "`embedding_renorm_`, which always runs on the CPU, and `_slow_conv2d_forward`, which "
         "raises.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from macgpu.measure import records
@@ -13,11 +14,73 @@ from macgpu.measure.jobs import Job
 from macgpu.measure.loading import Loading
 from macgpu.measure.records import Comparison, Footprint, Label, Record, Result
 from macgpu.measure.suites import CURVE_WITHIN
-from macgpu.measure.timing import Ratio
+from macgpu.measure.timing import LEVEL, RATIO_LEVEL, Ratio
 from macgpu.parallel.scaling import Speedup
 from macgpu.words import flop_rate, gib, percent
 
 EMPTY = "There is no record yet.\n"
+
+KEY = f"""## How to read the tables
+
+A dash stands where there is no figure: nothing was measured, or there is no meter or counter.
+
+Provenance, profile
+: *maintainer* was measured by the project, *reader* by a reader. *smoke*, *quick* and *full* are
+  the sizes of {{term}}`profile`; compare records of one profile only.
+
+Training step, batch, samples/s
+: A model of the book's (after `bert-` stands the length in tokens), its data type, and what is
+  tuned: {{term}}`channels_last`, the {{term}}`fused optimizer`, `torch.compile` with its mode.
+  *timm's* and *transformers's* are those libraries' own steps. A batch is pictures or sentences a
+  step; the rate is the batch over the time of a step.
+
+Time of a step
+: The median, and in brackets its interval, of {percent(LEVEL)}. *Not warm*: the times had not
+  settled when the timing began; *noisy*: the blocks of steps scatter widely.
+
+Its time over the other's, time over a plain loop's, speed-up
+: Ratios of two programs that ran in turn, with an interval of {percent(RATIO_LEVEL)}. For a time,
+  above 1 is slower; for a speed-up, above 1 is faster. *Over* says over how many devices a layer
+  was split.
+
+Measured ceilings
+: The best rate of a matrix product, in operations a second, with the side of the square matrices;
+  and of a copy, in bytes a second, reads and writes counted. A giga (G) is a thousand million, a
+  tera (T) a thousand giga.
+
+Predicted, measured, reserved, peak memory
+: In GiB, of 2³⁰ bytes. *Predicted* is the planner's {{term}}`peak <peak memory>`, *measured* the
+  most that tensors held, *reserved* what the allocator held, its cache included. *checkpointed*
+  steps compute activations again ({{term}}`gradient checkpointing`).
+
+Gross, net, idle
+: Energy in joules a sample (J), power in watts (W). *Gross* is all that the meter saw, *net* the
+  same less what the machine draws at rest ({{term}}`idle power`).
+
+Loader, waiting
+: *pictures*, *jpeg*, *mapped* and *resident* are the loaders of
+  [data loading](../notebooks/05_data_loading.ipynb). *Waiting* is the share of a step with the
+  loader that the step alone does not take. Each pass over the data times both, and the median of
+  the passes' shares is shown. The two times beside it are medians of their own, so they may give a
+  slightly different share.
+
+Job, score
+: A training from the data to a file: the data set, what was changed, and the recipe's numbers. The
+  score is the mean over the seeds, ± its standard deviation.
+
+Fréchet distance, precision, recall
+: How near made pictures are to real ones: a distance, where less is nearer, with its bounds in
+  parentheses (real against other real ones, and noise); and two shares, from 0 to 1. See
+  [generation](../notebooks/17_generation_dcgan.ipynb).
+"""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A cell that leads to a place on the page."""
+
+    text: str
+    target: str
 
 
 def results_tables(folder: Path) -> str:
@@ -30,20 +93,21 @@ def results_tables(folder: Path) -> str:
     left_out = [f"Left out: {_text(str(error))}." for error in refused]
     if not found:
         return "\n\n".join([*left_out, EMPTY])
-    heading = ("Device", "Date (UTC)", "Provenance", "Profile", "torch", "Record")
+    heading = ("Device", "Finished (UTC)", "Holds", "Profile", "Provenance", "torch")
     rows = [
         (
             f"{record.device.name} ({record.device.type})",
-            record.finished[:10],
-            record.provenance,
+            Link(_moment(record), f"#{_anchor(name)}"),
+            ", ".join(["ceilings"] * bool(record.ceilings) + list(_tables(record))),
             record.profile,
+            record.provenance,
             record.software["torch"],
-            name,
         )
         for name, record in found.items()
     ]
-    words = [*left_out, *_curve_words(found.values()), *_waiting_words(found.values())]
-    return "\n\n".join([_table(heading, rows), *words, *map(_section, found.values())])
+    words = [*left_out, KEY, *_curve_words(found.values()), "## The records"]
+    sections = (_section(name, record) for name, record in found.items())
+    return "\n\n".join([_table(heading, rows), *words, *sections])
 
 
 def _curve_words(found: Iterable[Record]) -> list[str]:
@@ -60,21 +124,10 @@ def _curve_words(found: Iterable[Record]) -> list[str]:
     ]
 
 
-def _waiting_words(found: Iterable[Record]) -> list[str]:
-    """What the last column of the loaders' tables is, where there is one."""
-    if not any(record.loading for record in found):
-        return []
-    return [
-        "Waiting is the share of a step with the loader that the step alone does not take. Each "
-        "pass over the data times both, and the median of the passes' shares is shown. The two "
-        "times beside it are medians of their own, so they may give a slightly different share."
-    ]
-
-
-def _section(record: Record) -> str:
-    moment = record.finished[:16].replace("T", " ")
-    title = f"{record.device.name}, {moment}, {record.profile}"
-    parts = [f"## {_text(title)}", _text(record.caption)]
+def _section(name: str, record: Record) -> str:
+    """A record: what can be read in passing, and its tables folded."""
+    title = f"{record.device.name}, {_moment(record)}, {record.profile}"
+    parts = [f"({_anchor(name)})=\n### {_text(title)}", _text(f"{record.caption} File: {name}")]
     ceilings = [
         f"{dtype} matrix product {_product(record, dtype, peak)}"
         for dtype in dict.fromkeys(cell.dtype for cell in record.ceilings)
@@ -84,50 +137,85 @@ def _section(record: Record) -> str:
     ceilings += [f"copy {rate / 1e9:,.0f} GB/s"] if rate else []
     if ceilings:
         parts.append(f"Measured ceilings: {_text(', '.join(ceilings))}.")
-    timed = [result for result in record.results if result.energy is None]
-    if timed:
-        heading = ("Training step", "Batch", "Samples/s", "Time of a step", "Peak memory")
-        parts.append(_table(heading, map(_timed_row, timed)))
-    if record.comparisons:
-        heading = ("In one run, in turn", "Beside", "Its time over the other's", "Verdict")
-        parts.append(_table(heading, map(_comparison_row, record.comparisons)))
-    if record.scaling and record.scaling.speedups:
-        heading = ("Split over several", "Over", "How", "Speed-up over one of them")
-        parts.append(_table(heading, map(_speedup_row, record.scaling.speedups)))
-    energies = [result for result in record.results if result.energy is not None]
-    if energies:
-        heading = ("Energy of", "Batch", "Gross", "Net", "Idle", "Meter")
-        parts.append(_table(heading, map(_energy_row, energies)))
-    if record.loading:
-        heading = ("Loader", "Workers", "Images/s", "Step alone", "Step with loader", "Waiting")
-        parts.append(_table(heading, map(_loading_row, record.loading)))
-    if record.footprints:
-        heading = ("Memory of", "Batch", "Predicted", "Measured", "Reserved", "Samples/s")
-        parts.append(_table(heading, map(_footprint_row, record.footprints)))
-    if record.jobs:
-        heading = ("Job", "Seeds", "Score", "An epoch", "Samples/s", "Time over a plain loop's")
-        parts.append(_table(heading, map(_job_row, record.jobs)))
-    if record.generations:
-        heading = (
-            "Generator",
-            "Seeds",
-            "Fréchet distance",
-            "Real against real",
-            "Noise",
-            "Precision",
-            "Recall",
-            "An iteration",
-            "Samples/s",
-            "Time over a plain loop's",
-        )
-        parts.append(_table(heading, map(_generation_row, record.generations)))
+    tables = _tables(record)
+    if tables:
+        *others, last = tables
+        shown = " and ".join(filter(None, (", ".join(others), last)))
+        summary = f"<details><summary>Show {shown}</summary>"
+        parts += [summary, *tables.values(), "</details>"]
     return "\n\n".join(parts) + "\n"
 
 
+def _tables(record: Record) -> dict[str, str]:
+    """The tables of a record by what they hold, in the order of the page; none that is empty."""
+    timed = [result for result in record.results if result.energy is None]
+    energies = [result for result in record.results if result.energy is not None]
+    speedups = record.scaling.speedups if record.scaling else ()
+    tables = {
+        "training steps": (
+            ("Training step", "Batch", "Samples/s", "Time of a step", "Peak memory"),
+            map(_timed_row, timed),
+        ),
+        "comparisons": (
+            ("In one run, in turn", "Beside", "Its time over the other's", "Verdict"),
+            map(_comparison_row, record.comparisons),
+        ),
+        "split models": (
+            ("Split over several", "Over", "How", "Speed-up over one of them"),
+            map(_speedup_row, speedups),
+        ),
+        "energy": (
+            ("Energy of", "Batch", "Gross", "Net", "Idle", "Meter"),
+            map(_energy_row, energies),
+        ),
+        "loaders": (
+            ("Loader", "Workers", "Images/s", "Step alone", "Step with loader", "Waiting"),
+            map(_loading_row, record.loading),
+        ),
+        "memory": (
+            ("Memory of", "Batch", "Predicted", "Measured", "Reserved", "Samples/s"),
+            map(_footprint_row, record.footprints),
+        ),
+        "jobs": (
+            ("Job", "Seeds", "Score", "An epoch", "Samples/s", "Time over a plain loop's"),
+            map(_job_row, record.jobs),
+        ),
+        "generators": (
+            (
+                "Generator",
+                "Seeds",
+                "Fréchet distance (bounds)",
+                "Precision, recall",
+                "An iteration",
+                "Samples/s",
+                "Time over a plain loop's",
+            ),
+            map(_generation_row, record.generations),
+        ),
+    }
+    filled = {name: (heading, list(rows)) for name, (heading, rows) in tables.items()}
+    return {name: _table(heading, rows) for name, (heading, rows) in filled.items() if rows}
+
+
+def _moment(record: Record) -> str:
+    return record.finished[:16].replace("T", " ")
+
+
+def _anchor(name: str) -> str:
+    """Of a record on the page, from the name of its file."""
+    return "record-" + re.sub(r"[^a-z0-9]+", "-", Path(name).stem.lower()).strip("-")
+
+
 def _table(heading: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> str:
-    cells = ([_text(str(cell)) for cell in row] for row in (heading, *rows))
+    cells = ([_cell(cell) for cell in row] for row in (heading, *rows))
     first, *others = (f"| {' | '.join(row)} |" for row in cells)
     return "\n".join([first, "|" + "---|" * len(heading), *others])
+
+
+def _cell(cell: object) -> str:
+    if isinstance(cell, Link):
+        return f"[{_text(cell.text)}]({cell.target})"
+    return _text(str(cell))
 
 
 def _name(label: Label) -> str:
@@ -221,11 +309,8 @@ def _generation_row(made: Generation) -> tuple[object, ...]:
     return (
         f"{made.data}, {made.variant}; {made.settings}; {made.options}; {made.features}",
         len(made.runs),
-        f"{made.distance:.3g}",
-        f"{made.real.distance:.3g}",
-        f"{made.noise.distance:.3g}",
-        f"{made.precision:.2f}",
-        f"{made.recall:.2f}",
+        f"{made.distance:.3g} ({made.real.distance:.3g} to {made.noise.distance:.3g})",
+        f"{made.precision:.2f}, {made.recall:.2f}",
         f"{1e3 * made.iteration_s:.3g} ms",
         f"{made.samples_per_s:,.0f}",
         _beside(made.over_plain),

@@ -96,7 +96,8 @@ def stage(book: Book, profile: str) -> Path:
         rows.append(Row(chapter, title_of(page) or chapter.name, run, current))
     missing = {row.chapter.name for row in rows if row.run is None}
     for page in (source / "book").rglob("*.md"):
-        page.write_text(without_figures_of(page.read_text("utf-8"), missing), "utf-8")
+        text = without_figures_of(page.read_text("utf-8"), missing)
+        page.write_text(address.fill(text), "utf-8")
     for name, text in generated_pages(rows, address).items():
         (source / "book" / f"{name}.md").write_text(text, encoding="utf-8")
     for name, make in (

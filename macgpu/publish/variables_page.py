@@ -29,7 +29,9 @@ Setting one does nothing, without a message.
 def variables_page() -> str:
     """The page in MyST Markdown: the real variables, then the invented ones."""
     real = [_entry(name, variable) for name, variable in REAL.items()]
-    invented = [f"`{name}`\n: Not read. Instead: {_code(tip)}.\n" for name, tip in INVENTED.items()]
+    invented = [
+        f"`{name}`\n: Not read. {_sentence(_code(tip))}.\n" for name, tip in INVENTED.items()
+    ]
     return "\n".join([INTRODUCTION, *real, OTHERS, *invented])
 
 
@@ -42,6 +44,10 @@ def _entry(name: str, variable: Variable) -> str:
         f"`{name}`\n: {variable.meaning} Default: {variable.default}. Read: {variable.read} "
         f"([{shown}]({address})).\n"
     )
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _code(text: str) -> str:

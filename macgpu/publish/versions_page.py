@@ -16,7 +16,7 @@ not tried on a Mac. Versions between two rows were not read. A dash says that th
 read either. [Install and verify](../notebooks/01_install_and_verify.ipynb) says what to install
 today, and [the operators](operators.md) are listed for the version of this book.
 
-| torch | Python, least | macOS, least | Operators with an MPS kernel |
+| torch | Oldest Python | Oldest macOS | Operators with an MPS kernel |
 |---|---|---|---|"""
 
 FEATURES = """
@@ -26,7 +26,7 @@ FEATURES = """
 [mixed precision](../notebooks/04_mixed_precision.ipynb), a {term}`fused optimizer` in
 [against NVIDIA](../notebooks/13_against_nvidia.ipynb).
 
-| torch | Autocast to | Loss scaler | Fused AdamW |
+| torch | Autocast on mps to | Loss scaler | Fused AdamW |
 |---|---|---|---|"""
 
 NOTES = "\n## Remarks\n"

@@ -3,7 +3,7 @@
 import getpass
 import json
 import platform
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -170,6 +170,12 @@ def changed(field, value):
     return json.dumps(content)
 
 
+def timed(blocks):
+    """A time of 11 ms from so many blocks, as in the JSON of a record."""
+    made = timing.summarise([0.11] * blocks, 10, 0.5, [0.2], warm=True)
+    return asdict(made)
+
+
 def twice(part):
     pair = Comparison(LABEL, replace(LABEL, code="timm"), timing.ratio_of_pairs([1.5] * 30))
     point = Footprint("resnet50", 32, None, False, 2**30, failure="out of memory")
@@ -199,11 +205,35 @@ def without(field):
         ),
         (changed("version", 0), "version", "should be 1"),
         ("\ufeff" + changed("profile", "quick"), "not whole JSON", "BOM"),
-        (changed("device.name", "\ud800"), "invalid json", "hex escape"),
+        (changed("device.name", "\ud800"), "invalid JSON", "hex escape"),
         (without("provenance"), "provenance", "required"),
         (without("machine"), "machine", "required"),
         (changed("provenance", "a friend"), "provenance", "should be"),
-        (changed("finished", "yesterday"), "finished", "pattern"),
+        # In the very letters of the pattern: a lower-case t would be refused again.
+        (changed("finished", "yesterday"), "finished", r"\d\dT\d\d"),
+        (
+            changed("profile", "quick").replace("{", '{"profile": "full", ', 1),
+            "profile",
+            "is there twice",
+        ),
+        (
+            changed("device.cores", 19).replace('"cores": 19', '"cores": 38, "cores": 19'),
+            "cores",
+            "is there twice",
+        ),
+        (
+            changed("results.0.parity.curve", 0.2),
+            "results.0.parity.curve",
+            "is 0.2, 0.1 is allowed, and it is marked as passed",
+        ),
+        *(
+            (
+                changed("ceilings.0.timing", timed(blocks)),
+                "profile",
+                f"is quick, and a time of {blocks}",
+            )
+            for blocks in (5, 30)
+        ),
         *(
             (changed("finished", f"{moment}+00:00"), "finished", reason)
             for moment, reason in (
@@ -421,6 +451,36 @@ def test_check_says_which_record_is_refused_and_fails(tmp_path):
     assert "2 records, 1 refused" in bad.output
 
 
+def test_a_record_whose_file_is_named_after_another_profile_is_refused(tmp_path):
+    path = records.write(RECORD, tmp_path)
+    for name in ("my-quick-record.json", "full.json", path.name.replace("120000", "1200")):
+        assert records.read(path.rename(tmp_path / name)) == RECORD
+        path = tmp_path / name
+    named = path.rename(tmp_path / "mps-apple-m2-full-2026-11-30-120000.json")
+    with pytest.raises(RecordError, match="profile: is quick, and the file's name says full"):
+        records.read(named)
+
+
+def test_an_error_that_was_said_not_to_pass_is_no_contradiction(tmp_path):
+    wrong = same_curve([2.0], [1.0], "the plain step", 0.1)
+    failed = replace(RESULT, timing=None, failure="wrong: curve off", parity=wrong, energy=None)
+    record = replace(RECORD, results=(failed,))
+    assert records.read(records.write(record, tmp_path)) == record
+
+
+def test_check_names_the_files_that_it_does_not_look_at(tmp_path):
+    path = records.write(RECORD, tmp_path)
+    for name in ("record.json.txt", "A.JSON", ".DS_Store", "odd\x1b.txt"):
+        (tmp_path / name).write_bytes(path.read_bytes())
+    (tmp_path / "a-folder").mkdir()
+    done = run("results", "check", "--in", str(tmp_path))
+    assert done.exit_code == 0
+    *lines, last = done.output.splitlines()
+    why = "was not looked at, since its name does not end in .json"
+    assert lines == [f"{name}: {why}" for name in ("A.JSON", "odd\\x1b.txt", "record.json.txt")]
+    assert last == "1 record, 0 refused"
+
+
 def spoilt(folder):
     """A good record among files that are none; the name of each with the words of its refusal."""
     good = records.write(RECORD, folder)
@@ -480,10 +540,50 @@ def test_list_and_compare_speak_of_the_cases(tmp_path):
     assert "Apple M2 Pro GPU, quick, 2026-11-30, reader; 1 ceiling, 1 of 1 case timed" in listed[1]
     compared = run("results", "compare", str(two), str(one))
     (line,) = [line for line in compared.output.splitlines() if line.startswith("resnet50")]
-    start = "resnet50, batch 256, bfloat16 (bfloat16 autocast): A takes "
+    start = (
+        "resnet50, batch 256, bfloat16 (bfloat16 autocast), while its energy was measured: A takes "
+    )
     assert line.startswith(start) and line.endswith("slower")
-    nothing = records.write(replace(RECORD, profile="smoke", results=()), tmp_path)
-    assert run("results", "compare", str(nothing), str(one)).exit_code == 1
+    nothing = records.write(replace(RECORD, profile="smoke", ceilings=(), results=()), tmp_path)
+    done = run("results", "compare", str(nothing), str(one))
+    assert done.exit_code == 1
+    assert "the two records share no ceiling, and no case" in done.output
+
+
+def test_two_records_of_ceilings_alone_are_compared(tmp_path):
+    def record(finished, *cells):
+        made = replace(RECORD, finished=finished, ceilings=cells, results=(), loading=())
+        return str(records.write(made, tmp_path))
+
+    def cell(kind, size, seconds, **amounts):
+        timed = timing.summarise([seconds] * 15, 1, 1.0, [], True)
+        amounts = {"flops": 0, "bytes": 0} | amounts
+        return Cell(kind, "float32", size, timing=timed, **amounts)
+
+    failed = Cell("matmul", "float32", 8192, 2 * 8192**3, 0, None, "out of memory")
+    a = record(
+        "2026-11-30T12:00:00+00:00",
+        cell("matmul", 512, 0.2, flops=2 * 512**3),
+        failed,
+        cell("copy", 2**20, 0.1, bytes=2**21),
+        cell("launch", 4, 0.3),
+    )
+    b = record(
+        "2026-11-30T13:00:00+00:00",
+        cell("matmul", 512, 0.1, flops=2 * 512**3),
+        cell("matmul", 8192, 0.1, flops=2 * 8192**3),
+        cell("copy", 2**20, 0.1, bytes=2**21),
+        cell("launch", 4, 0.1),
+    )
+    done = run("results", "compare", a, b)
+    assert done.exit_code == 0, done.output
+    starts = (
+        "matmul float32, side 512: A takes 2.000 ",
+        "copy float32, 1,048,576 bytes: A takes 1.000 ",
+        "launch: A takes 3.000 ",
+    )
+    for line, start in zip(done.output.splitlines()[2:], starts, strict=True):
+        assert line.startswith(start), line
 
 
 def test_bench_writes_a_record_that_can_be_read(tmp_path):
@@ -564,16 +664,16 @@ def test_two_records_that_cannot_be_compared_are_one_line(tmp_path):
 
 def test_the_same_times_on_another_day_are_no_difference_in_any_case(tmp_path):
     def timed(seconds):
-        return timing.summarise([seconds] * 30, 1, 1.0, [], True)
+        return timing.summarise([seconds] * 15, 1, 1.0, [], True)
 
     rung = replace(RESULT, timing=timed(0.3), energy=None)
     own = replace(rung, label=replace(rung.label, step="precision: bfloat16"), timing=timed(0.1))
     joules = replace(rung, timing=timed(0.2), energy=Energy("a meter", "it stood still"))
-    record = replace(RECORD, results=(rung, own, joules))
+    record = replace(RECORD, ceilings=(), results=(rung, own, joules))
     later = replace(record, finished="2026-11-30T13:00:00+00:00")
     paths = [str(records.write(one, tmp_path)) for one in (record, later)]
     lines = run("results", "compare", *paths).output.splitlines()[2:]
-    assert len(lines) == 3
+    assert len(set(lines)) == 3, "they can be told apart"
     assert all("A takes 1.000" in line for line in lines), lines
 
 

@@ -1,5 +1,6 @@
 """The articles' lines of code, executed as they stand: the page of claims says what they do."""
 
+import functools
 import os
 import re
 import subprocess
@@ -11,9 +12,50 @@ import pytest
 import torch
 from torch import nn
 
+from macgpu.claims import claims
 from macgpu.softmps import environment, run_code
 
 
+def shows(article, start):
+    """Name the claim that a test stands for, where it fails."""
+
+    def named(test):
+        @functools.wraps(test)
+        def run(*args, **kwargs):
+            found = [c for c in claims() if c.article == article and c.claim.startswith(start)]
+            assert len(found) == 1, (
+                f"data/claims.csv: {len(found)} claims of article {article} begin {start!r}"
+            )
+            try:
+                test(*args, **kwargs)
+            except (AssertionError, pytest.fail.Exception) as failure:
+                (claim,) = found
+                raise AssertionError(
+                    f"Article {article} claims: {claim.claim}. The verdict is {claim.verdict!r}, "
+                    f"and torch {torch.__version__} does something else than its evidence says: "
+                    f"{claim.evidence}. Execute the code, then mend data/claims.csv, "
+                    f"notebooks/{claim.chapter}.ipynb and this test. What failed: {failure}"
+                ) from failure
+
+        return run
+
+    return named
+
+
+def test_a_test_that_fails_names_its_claim_and_what_to_do():
+    @shows("1", "An environment with Python 3.9")
+    def fails():
+        raise AssertionError("3.9 is enough")
+
+    with pytest.raises(AssertionError) as raised:
+        fails()
+    message = str(raised.value)
+    assert message.startswith("Article 1 claims: An environment with Python 3.9")
+    assert "mend data/claims.csv" in message and message.endswith("3.9 is enough")
+
+
+@shows("1", '`torch.device("mps")` returns')
+@shows("2", '`print(torch.device("mps"))`')
 def test_a_device_without_a_number_is_printed_without_one():
     device = torch.device("mps")  # article 1 expects 'mps:0', article 2 the repr
     assert (str(device), repr(device)) == ("mps", "device(type='mps')")
@@ -22,12 +64,14 @@ def test_a_device_without_a_number_is_printed_without_one():
     assert found == "mps:0"
 
 
+@shows("1", "An environment with Python 3.9")
 def test_torch_refuses_the_python_that_the_articles_ask_for():
     asked = metadata("torch")["Requires-Python"]
     least = tuple(map(int, re.search(r">=\s*(\d+)\.(\d+)", asked).groups()))
     assert least > (3, 9)
 
 
+@shows("1", "`torch.cuda.amp.GradScaler(enabled=False)`")
 def test_the_first_article_s_scaler_is_deprecated_and_off():
     with pytest.warns(FutureWarning, match="deprecated"):
         scaler = torch.cuda.amp.GradScaler(enabled=False)
@@ -36,6 +80,7 @@ def test_the_first_article_s_scaler_is_deprecated_and_off():
     assert scaler.scale(loss) is loss
 
 
+@shows("2", "`from torch.cuda.amp import autocast`")
 def test_the_second_article_s_autocast_takes_no_such_argument():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
@@ -54,10 +99,12 @@ print(scaler.is_enabled(), any("Disabling" in str(w.message) for w in said))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with a CUDA card it is on")
+@shows("2", "`GradScaler()` from torch.cuda.amp")
 def test_the_second_article_s_scaler_switches_itself_off_where_there_is_no_cuda():
     assert run_code(SCALER) == "False True"
 
 
+@shows("2", '`with torch.device("cpu"):`')
 def test_a_device_context_moves_no_operation_to_the_cpu():
     found = run_code(
         "import torch\n"
@@ -79,10 +126,13 @@ print(any("pin_memory" in str(w.message) for w in said), x.is_pinned())
 """
 
 
+@shows("1", "pin_memory should be off")
+@shows("2", "DataLoader should be given")
 def test_pin_memory_is_warned_of_and_left_out_on_mps():
     assert run_code(LOADER) == "True False"
 
 
+@shows("1", "`PYTORCH_MPS_LOG_LEVEL=DEBUG`")
 def test_the_invented_variable_logs_nothing():
     work = (
         "import os, torch\n"
@@ -117,6 +167,7 @@ class ParallelLinear(nn.Module):
         return self.linear(x_split[self.rank])
 
 
+@shows("1", "A `ParallelLinear`")
 def test_the_first_article_s_parallel_layer_drops_half_of_its_input():
     torch.manual_seed(0)
     whole = nn.Linear(64, 32).double()

@@ -281,6 +281,20 @@ def test_a_wide_table_scrolls_with_the_keyboard(chromium, address):
     context.close()
 
 
+def test_a_table_that_was_unfolded_scrolls_with_the_keyboard_too(chromium, address):
+    context = chromium.new_context(viewport={"width": 390, "height": 800})
+    page = context.new_page()
+    page.goto(f"{address}/book/results.html", wait_until="networkidle")
+    table = page.locator("article details table").first
+    assert not table.is_visible(), "a record is folded at first"
+    page.locator("article details summary").first.click()
+    page.wait_for_function("document.querySelector('article details table').tabIndex === 0")
+    table.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("document.activeElement.scrollLeft > 0")
+    context.close()
+
+
 def test_the_landing_page_leads_from_each_result_to_its_chapter(watched, address):
     watched.page.goto(f"{address}/book/index.html")
     cards = watched.page.locator("article .sd-card")

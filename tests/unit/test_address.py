@@ -9,7 +9,7 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 
-from macgpu.publish.address import ATOM, Address, read_address
+from macgpu.publish.address import ATOM, CLONE, SHARE, Address, read_address
 from macgpu.publish.gallery import RESULTS, Result, figure_of, gallery
 from macgpu.publish.pdf import pages_in_order
 from macgpu.publish.site import build_site, stage
@@ -41,6 +41,26 @@ def test_without_an_address_nothing_points_anywhere_and_the_status_says_so(small
     assert "page-links" not in (source / "book" / "index.md").read_text()
     assert "sphinx_sitemap" not in (source / "_config.yml").read_text()
     assert not (source / "feed.xml").exists()
+
+
+def test_a_page_that_tells_how_to_take_part_has_the_address_of_the_configuration(published):
+    page = published.root / "book" / "index.md"
+    page.write_text(f"# A small book\n\n{CLONE}\n{SHARE}")
+    staged = stage(published, "smoke") / "book" / "index.md"
+    text = staged.read_text()
+    assert f"\ngit clone {REPOSITORY}.git\ncd REPO\n" in text
+    assert "\ngit remote add mine https://github.com/NAME/REPO.git\n" in text
+    assert f"({REPOSITORY}/compare)" in text
+    config = published.root / "_config.yml"
+    config.write_text(config.read_text().replace(REPOSITORY, "''"))
+    text = (stage(published, "smoke") / "book" / "index.md").read_text()
+    assert text.count("has no public address yet") == 2
+    assert "git clone" not in text and "git push" not in text and "Fork the repository" not in text
+
+
+def test_the_page_that_asks_for_a_mac_says_how_to_get_and_send():
+    page = (ROOT / "book" / "add_your_mac.md").read_text()
+    assert page.count(CLONE) == page.count(SHARE) == 1
 
 
 def test_with_an_address_the_site_has_its_map_card_feed_and_links(published):

@@ -336,7 +336,7 @@ def test_the_command_refuses_in_one_line(file, tmp_path, capsys):
         ((file, out, "--count", 0), "0 pictures"),
         ((file, tmp_path / "a.txt"), "a.txt"),
         ((tmp_path / "none.pt", out), "none.pt"),
-        ((file, tmp_path / "no folder" / "a.png"), "a.png"),
+        ((file, tmp_path / "none" / "a.png"), f"there is no folder {tmp_path / 'none'} to write"),
     ):
         status, said = run(capsys, "generate", *arguments)
         assert status == 1 and said.err.count("\n") == 1 and named in said.err

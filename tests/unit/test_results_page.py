@@ -12,12 +12,13 @@ from myst_parser.parsers.mdit import create_md_parser
 
 from macgpu.measure import records
 from macgpu.measure.energy import Energy
+from macgpu.measure.generation import Generation, Look, MadeBy, Quality
 from macgpu.measure.jobs import Job, SeedRun
 from macgpu.measure.loading import Loading, Pass, ThreeWay
 from macgpu.measure.records import Comparison, Footprint, Label, Result
 from macgpu.measure.steps import Options
 from macgpu.measure.timing import ratio_of_pairs, summarise
-from macgpu.publish.results import results_tables
+from macgpu.publish.results import KEY, _anchor, results_tables
 from tests.conftest import ROOT
 
 
@@ -46,13 +47,16 @@ def test_a_record_is_listed_with_machine_date_and_provenance(tmp_path):
     page = results_tables(tmp_path)
     record = records.read(path)
     listed = row(page, f"| {record.device.name} (cpu)")
-    assert listed[1:] == [
-        record.finished[:10],
-        "reader",
+    anchor = listed[1].partition("(#")[2].rstrip(")")
+    assert listed[1].startswith(f"[{record.finished[:16].replace('T', ' ')}]")
+    assert f"({anchor})=\n### {record.device.name}" in page
+    assert listed[2:] == [
+        "training steps",
         "smoke",
+        "reader",
         record.software["torch"],
-        path.name,
     ]
+    assert f"File: {path.name}" in page
     assert record.machine.describe() in page
 
 
@@ -138,12 +142,14 @@ def test_whatever_a_record_says_is_text_on_the_page(tmp_path, monkeypatch):
         footprints=(failed,),
     )
     monkeypatch.setattr(records, "read", lambda _: hostile)
-    page = results_tables(tmp_path)
+    page = results_tables(tmp_path).replace(KEY, "")
     extensions = set(yaml.safe_load((ROOT / "_config.yml").read_text())["parse"].popitem()[1])
     config = MdParserConfig(enable_extensions=extensions)
     html = create_md_parser(config, RendererHTML).render(page)
     tags = set(re.findall(r"</?(\w+)", html))
-    assert tags == {"h2", "p", "table", "thead", "tbody", "tr", "th", "td"}
+    ours = {"h2", "h3", "p", "details", "summary", "a", "div"}
+    assert tags == ours | {"table", "thead", "tbody", "tr", "th", "td"}
+    assert set(re.findall(r'href="([^"]*)"', html)) == {f"#{_anchor(path.name)}"}
     text = " ".join(HOSTILE.splitlines())
     assert html.count(escapeHtml(text)) == page.count("alert") >= 12
     assert path.name in html
@@ -165,13 +171,25 @@ def test_a_loader_is_shown_with_its_rate_and_what_waits_for_it(tmp_path):
         "| jpeg, resnet18, batch 20 | 4 | not timed: out of memory | – | – | – |",
         "| resident, resnet18, batch 20 | – | 8,000 | 102.5 ms | 100 ms | 0.0\u00a0% |",
     ]
-    # The share is of each pass, so it need not be that of the two times beside it.
-    assert page.count("the median of the passes' shares is shown") == 1
 
 
-def test_waiting_is_explained_only_where_it_is_shown(tmp_path):
-    write(tmp_path, a_result())
-    assert "Waiting" not in results_tables(tmp_path)
+def test_the_tables_of_a_record_are_folded_under_what_they_hold(tmp_path):
+    write(tmp_path, a_result(), a_result(timing=None, energy=Energy(None, "no energy meter")))
+    records.write(records.make(torch.device("cpu"), (), "quick"), tmp_path)
+    page = results_tables(tmp_path)
+    assert page.count("<details>") == page.count("</details>") == 1
+    folded = page.partition("<details>")[2].partition("</details>")[0]
+    assert folded.startswith("<summary>Show training steps and energy</summary>\n\n| Training step")
+    assert "| Energy of |" in folded and "Measured on" not in folded
+
+
+def test_a_generator_is_shown_between_its_bounds(tmp_path):
+    made = MadeBy(0, (Look(100, Quality(2.5, 0.7, 0.5)),), (2.0,))
+    bounds = Quality(0.1, 0.9, 0.9), Quality(20.0, 0.2, 0.0)
+    text = ("fashion-mnist", "hinge", "100 iterations", "128 of a ResNet", 50, Options())
+    write(tmp_path, generations=(Generation(*text, *bounds, (made,)),))
+    shown = row(results_tables(tmp_path), "| fashion-mnist, hinge; 100 iterations")
+    assert shown[1:] == ["1", "2.5 (0.1 to 20)", "0.70, 0.50", "20 ms", "2,500", "–"]
 
 
 def test_a_footprint_is_shown_beside_its_prediction(tmp_path):

@@ -154,3 +154,9 @@ def test_the_command_refuses_in_one_line(file, tmp_path, capsys):
     assert status == 1 and said.count("\n") == 1 and "empty" in said
     status, said = run(capsys, "judge", tmp_path / "none.safetensors", "a film")
     assert status == 1 and said.count("\n") == 1 and "none.safetensors" in said
+
+
+def test_a_sentence_without_quotes_is_one_line(tmp_path, capsys):
+    status, said = run(capsys, "judge", tmp_path / "any.safetensors", "a", "fine", "film")
+    assert status == 1
+    assert said == "macgpu: 3 words, each by itself: put the sentence in quotes\n"
