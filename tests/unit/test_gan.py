@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -122,6 +123,23 @@ def test_each_network_lowers_its_own_loss(pictures):
     assert fooled[-1] < 0.7 * fooled[0]
 
 
+def test_every_batch_is_whole_in_each_pass(pictures):
+    # A smaller one would be compiled anew, and 20 pictures leave 4 over.
+    training = gan.prepare(TINY, pictures)
+    assert [len(next(training.reals)) for _ in range(7)] == [8] * 7
+
+
+def test_the_networks_begin_and_move_as_in_the_paper(pictures):
+    training = gan.prepare(replace(TINY, width=32), pictures)
+    for model in (training.generator, training.discriminator):
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1:
+                assert parameter.std().item() == pytest.approx(0.02, rel=0.1), name
+    assert {group["betas"] for o in training.optimizers for group in o.param_groups} == {
+        (0.5, 0.999)
+    }
+
+
 @pytest.mark.parametrize("spectral", [True, False])
 def test_real_and_made_pictures_are_scored_as_if_apart(pictures, spectral):
     torch.manual_seed(0)
@@ -174,10 +192,14 @@ def test_the_asked_generator_is_the_average_where_the_recipe_averages(pictures):
 
 
 def test_a_run_is_looked_at_where_it_was_asked_for_and_at_its_end(pictures):
-    seen = []
-    done = gan.run(TINY, pictures, looks=(1, 3), look=lambda n, model: seen.append(n))
-    assert seen == list(done.looks) == [1, 3, 4]
+    seen = {}
+    start = time.perf_counter()
+    done = gan.run(TINY, pictures, looks=(1, 3), look=seen.__setitem__)
+    whole = time.perf_counter() - start
+    assert list(seen) == list(done.looks) == [1, 3, 4]
+    assert all(model is done.generator for model in seen.values()), "that which is asked"
     assert len(done.seconds) == 3 and all(seconds > 0 for seconds in done.seconds)
+    assert sum(done.seconds) < whole
     assert done.losses.shape == (4, 2) and done.losses.isfinite().all()
 
 
@@ -223,6 +245,10 @@ def test_a_picture_depends_on_its_own_numbers_alone():
     maker = gan.generator(1, 8, 4, 6)
     numbers = gan.latents(7, 6)
     together = gan.sample(maker, numbers)
+    assert maker.training, "left as it was"
+    gan.sample(maker.eval(), numbers)
+    assert not maker.training, "left as it was"
+    maker.train()
     alone = torch.cat([gan.sample(maker, each[None]) for each in numbers])
     assert (together.int() - alone.int()).abs().max() <= 1
     assert maker.training, "left in the mode that it was in"

@@ -110,6 +110,15 @@ def test_compiled_the_pictures_and_their_loss_are_the_same(bright_and_dark):
         torch.testing.assert_close(*(forward(one, labels) for forward in forwards))
 
 
+def test_in_half_precision_layers_compute_in_it_and_loss_and_logits_are_float32():
+    network, seen = nn.Linear(4, 2), []
+    network.register_forward_hook(lambda _, inputs, output: seen.append(output.dtype))
+    forward = forward_of(network, Options(autocast="bfloat16"), False)
+    answers = forward(torch.ones(3, 4), torch.tensor([0, 1, 1]))
+    assert seen == [torch.bfloat16]
+    assert [answer.dtype for answer in answers] == [torch.float32] * 2
+
+
 def test_scaling_gives_each_channel_no_mean_and_unit_variance():
     pictures = some(50, channels=3)
     pictures.images[:, 1] //= 4

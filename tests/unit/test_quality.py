@@ -19,6 +19,8 @@ def test_a_set_has_no_distance_from_itself():
     features = drawn(200, 8) @ drawn(8, 8, 1)
     assert frechet(features, features) == pytest.approx(0, abs=1e-9)
     assert frechet(features, features[::-1]) == pytest.approx(0, abs=1e-9)
+    # Rounding may leave less than nothing; a distance has no sign.
+    assert all(frechet(each, each) >= 0 for each in (drawn(60, 8, seed) for seed in range(20)))
 
 
 def test_a_shift_gives_its_square():
@@ -59,6 +61,9 @@ def test_large_sets_of_one_kind_come_near_and_others_do_not():
 def test_identical_sets_are_wholly_precise_and_recalled():
     features = drawn(50, 3)
     assert precision_recall(features, features) == (1, 1)
+    # Equal ones are at no distance, however far from zero, and a ball may have no radius.
+    repeated = np.repeat(drawn(30, 64) + 1e4, 5, axis=0)
+    assert precision_recall(repeated, repeated[::5]) == (1, 1)
 
 
 def test_sets_apart_have_neither():
