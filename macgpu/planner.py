@@ -49,7 +49,7 @@ def adamw(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
 
 
 def fused_adamw(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """AdamW in one kernel, which makes no temporary tensors."""
+    """AdamW fused, which makes no temporary tensors."""
     return torch.optim.AdamW(parameters, fused=True)
 
 

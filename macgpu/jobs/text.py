@@ -222,7 +222,7 @@ def run(
 def options_for(device: torch.device) -> Options:
     """How a step is computed on this device where nothing else is asked for.
 
-    AdamW goes through all weights several times, and in one kernel once. NVIDIA's cards have units
+    AdamW goes through all weights several times, and fused once. NVIDIA's cards have units
     for bfloat16.
     """
     return Options(autocast="bfloat16" if device.type == "cuda" else None, fused=True)

@@ -30,7 +30,7 @@ class Options:
     """``"bfloat16"`` or ``"float16"``."""
     channels_last: bool = False
     fused: bool = False
-    """One kernel for the whole optimizer step."""
+    """The optimizer's operations on many tensors in one kernel each time."""
     compiled: str | None = None
     """The mode of ``torch.compile`` for forward, loss and backward, such as ``"default"``."""
 
